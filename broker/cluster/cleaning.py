@@ -57,7 +57,7 @@ class SettledLog:
         self._settled_bytes = 0
 
     def look(self, now_s: float, last: int, nbytes: int) -> None:
-        """Note the last position of the log, and its bytes."""
+        """Note the last position that the log could begin at, and its bytes."""
         appended = nbytes + self._trimmed_bytes
         self._looks.append((now_s, last, appended))
         while self._looks:
@@ -125,16 +125,16 @@ class LogCleaner:
         if self._settled.position <= self._log.first():
             return False
         try:
-            self._copy()
-            return self._append()
+            return self._copy() and self._append()
         finally:
             shutil.rmtree(self._target, ignore_errors=True)
 
     def look(self) -> bool:
         """Notice how long the log is; return whether it is too long. Raises LogUnavailable, TimeoutError."""
-        last = self._log.last()
+        # No other place is one that a log can begin at: a group may be there in part.
+        position = self._writer.whole_position
         self.log_bytes = self._log.nbytes()
-        self._settled.look(time.monotonic(), last, self.log_bytes)
+        self._settled.look(time.monotonic(), position, self.log_bytes)
         spare = self._settled.nbytes - self._log_size // 2
         return spare > 0 and spare > LIVE_TIMES * self._live_bytes()
 
@@ -153,7 +153,8 @@ class LogCleaner:
                 log.log(level, "%s", why)
             said = why
 
-    def _copy(self) -> None:
+    def _copy(self) -> bool:
+        """Copy the owner's directory; return whether that was done before this was to stop."""
         done = threading.Event()
         faults: list[Exception | None] = []
 
@@ -162,10 +163,13 @@ class LogCleaner:
             done.set()
 
         self._backup(self._target, copied)
-        if not done.wait(WAIT_S):
-            raise OperatorError("a copy of the data directory took too long")
+        # It takes as long as it takes: another one can't begin before.
+        while not done.wait(LOOK_S):
+            if self._stopped.is_set():
+                return False
         if faults[0] is not None:
             raise OperatorError(f"the data directory can't be copied: {faults[0]}") from faults[0]
+        return True
 
     def _append(self) -> bool:
         copy = CacheStore.open(self._target)

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -52,6 +53,8 @@ class Bodies(Protocol):
 
     def get_body(self, key: str) -> Iterator[bytes]: ...
 
+    def has_body(self, key: str) -> bool: ...
+
 
 class CellLog(Log, Bodies, Protocol):
     """A log with bodies beside it."""
@@ -85,7 +88,7 @@ class LogFollower:
 
     ``about`` is what the take-over says of this member; ``on_owner`` is called with what the owner says of
     itself whenever that changes, empty bytes where there is none. ``reaches_owner`` is asked while the log
-    doesn't answer.
+    doesn't answer; ``alive`` is called again and again, as long as this goes on.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class LogFollower:
         on_owner: Callable[[bytes], None],
         file_bytes: int | None = None,
         reaches_owner: Callable[[], bool] = lambda: True,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self.at = FollowedTo()
         self._log = engine
@@ -110,6 +114,7 @@ class LogFollower:
         self._about = about
         self._on_owner = on_owner
         self._reaches_owner = reaches_owner
+        self._alive = alive
         # Whether the owner was reached since the log ceased to answer.
         self._has_reached = True
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -121,11 +126,15 @@ class LogFollower:
         # Where the snapshot begins that the log begins with, 0 where there was none yet.
         self._beginning_at = 0
         self._beginning_pieces: set[int] = set()
+        # Bodies of large messages that can't be had.
+        self._lacks: list[LargeFile] = []
         # Whether the fold stands where the directory is, and why that is of no use, if it isn't.
         self._is_placed = False
         self._useless = ""
         self._places = LogPlaces(engine, cell, lambda: self._stopping)
         self._fold = LogFold(cell)
+        # As far as the log was read while nothing could be applied.
+        self._ahead: LogFold | None = None
         self._store: CacheStore
 
     @property
@@ -232,10 +241,15 @@ class LogFollower:
     def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
         log.info("%s: loading the snapshot of group %d", self._directory, group)
         self._useless = "it has a snapshot in part"
-        self._store.load_snapshot(pieces, max(epoch, 1), group)
+        self._store.load_snapshot(self._each(pieces), max(epoch, 1), group)
         for file in self._store.missing_bodies():
             self._fetch(file)
         self._useless = ""
+
+    def _each(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self._alive()
+            yield piece
 
     # --- following
 
@@ -271,8 +285,10 @@ class LogFollower:
         if self._store.state != WRITING or self._store.behind_bytes > BEHIND_BYTES:
             self.at.fault = self._store.reason
             self._clock.record_seen(time.monotonic_ns())
+            self._look_ahead()
             self._pause(POLL_S)
             return False
+        self._ahead = None
         entries = self._log.read(self._fold.position + 1, READ_BYTES)
         for entry in entries:
             step = self._fold.feed(entry.position, entry.data)
@@ -292,6 +308,20 @@ class LogFollower:
             self._pause(POLL_S)
         return False
 
+    def _look_ahead(self) -> None:
+        """Read on without applying anything, to know who owns the cell: clients are passed on to that one."""
+        ahead = self._ahead or copy(self._fold)
+        for entry in self._log.read(ahead.position + 1, READ_BYTES):
+            step = ahead.feed(entry.position, entry.data)
+            if step.counts:
+                self._hear_of_owner(step.record)
+        self._ahead = ahead
+
+    def _hear_of_owner(self, record: Record) -> None:
+        if record.kind in (TAKEOVER, MARK) and record.payload != self.at.owner:
+            self.at.owner = record.payload
+            self._on_owner(record.payload)
+
     def _is_place_gone(self) -> bool:
         """Whether the log was trimmed beyond what this member has applied, as while it was held up."""
         position = self._fold.position
@@ -299,9 +329,7 @@ class LogFollower:
 
     def _take(self, step: Step) -> None:
         record = step.record
-        if record.kind in (TAKEOVER, MARK) and record.payload != self.at.owner:
-            self.at.owner = record.payload
-            self._on_owner(record.payload)
+        self._hear_of_owner(record)
         if record.kind == TAKEOVER:
             log.info("epoch %d begins: %s", record.epoch, record.payload.decode(errors="replace"))
         if self._store.applied == (0, 0):
@@ -339,16 +367,25 @@ class LogFollower:
         """
         while True:
             try:
-                receive_body(file, self._log.get_body(body_key(file)))
-                return
-            except DamagedStore:
-                log.info("%s: the log has it no more; a later group takes its message away", file.path)
-                return
+                if self._receives(file):
+                    return
+                self._wait_for_body(f"{file.path}: the replica that answers doesn't have all of it yet")
             except LogUnavailable as fault:
                 self._wait_for_body(str(fault))
                 self._clock.engine_answered(time.monotonic_ns(), answers=False)
             except OSError as fault:
                 self._wait_for_body(f"{file.path}: {fault.strerror}")
+
+    def _receives(self, file: LargeFile) -> bool:
+        """Fetch a body; return whether that is over, with it or, where the log's leader has none, without."""
+        key = body_key(file)
+        try:
+            receive_body(file, self._log.get_body(key))
+        except DamagedStore:
+            if self._log.has_body(key):
+                return False
+            log.info("%s: the log has it no more; a later group takes its message away", file.path)
+        return True
 
     def _wait_for_body(self, reason: str) -> None:
         if self._stopping:
@@ -399,6 +436,12 @@ class LogFollower:
         now_ns = time.monotonic_ns()
         if self._log.last() != fold.position:
             return False
+        if fold.group != self._store.applied[1]:
+            # No way to this is known. Whoever owned the cell with it would lose what it lacks.
+            self._useless = f"it ends with group {self._store.applied[1]}, and the log with {fold.group}"
+            return False
+        if not self._has_bodies():
+            return False
         log.warning("the owner is silent: taking over as epoch %d", fold.epoch + 1)
         self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, self._about)
         self._claimed_ns = now_ns
@@ -419,6 +462,16 @@ class LogFollower:
                 return True
         return False
 
+    def _has_bodies(self) -> bool:
+        """Return whether every large message's body is here; what can be had is fetched."""
+        for file in self._store.missing_bodies():
+            self._fetch(file)
+        missing = self._store.missing_bodies()
+        if missing and self._lacks != missing:
+            log.critical("%s is missing here and in the log: this member takes nothing over", missing[0].path)
+        self._lacks = missing
+        return not missing
+
     def _own(self) -> CellOwnership:
         self._tell()
         self._store.settle()
@@ -427,6 +480,7 @@ class LogFollower:
     # --- the disk
 
     def _attend(self) -> None:
+        self._alive()
         self._store.attend()
         now_ns = time.monotonic_ns()
         if now_ns - self._maintained_ns > SECOND_NS:
@@ -435,6 +489,7 @@ class LogFollower:
                 self._store.maintain()
 
     def _pause(self, seconds: float) -> None:
+        self._alive()
         wait_ready(seconds, self._wake)
 
 

@@ -227,15 +227,21 @@ class JetStreamLog:
             raise
 
     def get_body(self, key: str) -> Iterator[bytes]:
-        """Return a body's pieces, none where it isn't there. Raises LogUnavailable."""
+        """Return a body's pieces in order, none where it isn't there. Raises LogUnavailable.
+
+        They end early where the replica that answers doesn't have all of them yet (``has_body``).
+        """
         position = 1
         subject = f"{self._body_subject(key)}.*"
+        # A piece that was sent twice may come late, among others.
+        ahead: dict[int, bytes] = {}
+        expected = 0
         while True:
             connection = self._open()
             inbox = new_inbox()
             subscription = connection.subscribe(inbox)
             wanted = {"seq": position, "next_by_subj": subject, "batch": 32, "max_bytes": 8 << 20}
-            pieces = []
+            found = False
             try:
                 connection.publish(
                     f"$JS.API.DIRECT.GET.{self.stream}_BODIES", json.dumps(wanted).encode(), inbox
@@ -245,14 +251,25 @@ class JetStreamLog:
                     if message.status or not sequence:
                         break
                     position = int(sequence) + 1
-                    pieces.append(message.data)
+                    index = int(message.header(b"Nats-Subject").rpartition(b".")[2])
+                    if index >= expected:
+                        ahead[index] = message.data
+                    found = True
                 connection.unsubscribe(subscription)
             except LogUnavailable:
                 self._lose()
                 raise
-            if not pieces:
+            while expected in ahead:
+                yield ahead.pop(expected)
+                expected += 1
+            if not found:
                 return
-            yield from pieces
+
+    def has_body(self, key: str) -> bool:
+        """Return whether the leader has a body, or a part of it. Raises LogUnavailable."""
+        asked = {"subjects_filter": f"{self._body_subject(key)}.*"}
+        answer = self._done(f"STREAM.INFO.{self.stream}_BODIES", asked)
+        return bool(answer["state"].get("subjects"))
 
     def drop_body(self, key: str) -> None:
         """Let go of a body. Raises LogUnavailable."""

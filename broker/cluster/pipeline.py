@@ -49,7 +49,7 @@ from broker.cluster.records import MOST_IN_FLIGHT, BrokenRecord, decode
 class PendingRecord:
     """A record that isn't acknowledged yet. ``group`` is the last group that is durable with it.
 
-    ``is_whole`` is false for a part of a group that others follow.
+    ``is_whole`` is false for a part of a group.
     """
 
     data: bytes
@@ -63,8 +63,8 @@ class AppendPipeline:
 
     ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them;
     ``submitted`` and ``acked`` count records. ``whole_position`` is the last of these positions
-    where a record of ours stands, or the one it began behind, and no group is there in part: a log can begin
-    there.
+    where a record of ours stands, or the one it began behind, that is no part of a group: a log can begin
+    with it.
     ``fenced`` is the epoch of the member that owns the cell now, 0 as long as it is ours.
     """
 
@@ -84,7 +84,7 @@ class AppendPipeline:
         self.submitted = self.acked = 0
 
     def submit(self, data: bytes, group: int, is_whole: bool = True) -> None:
-        """Take a record, behind all others; not ``is_whole`` where more parts of its group follow."""
+        """Take a record, behind all others; not ``is_whole`` where it is a part of a group."""
         self._pending.append(PendingRecord(data, group, is_whole))
         self.submitted += 1
         self.pending_bytes += len(data)

@@ -9,6 +9,7 @@ from broker.cluster.fold import LogFold
 from broker.cluster.log import Log, LogEntry, LogUnavailable
 from broker.cluster.records import (
     GROUPS,
+    HANDOVER,
     MARK,
     MOST_IN_FLIGHT,
     SNAPSHOT_BEGIN,
@@ -93,13 +94,16 @@ class LogPlaces:
         return entries[0]
 
     def entries(self, first: int, last: int) -> Iterator[LogEntry]:
-        """Return every record from one position to another."""
+        """Return every record from one position to another; where this is to stop before, it raises."""
         while first <= last and not self._is_stopped():
             entries = self._log.read(first, READ_BYTES)
             if not entries:
                 raise LogUnavailable(f"position {first} can't be read yet")
             yield from (entry for entry in entries if entry.position <= last)
             first = entries[-1].position + 1
+        if first <= last:
+            # Nobody may take what was read until then for all of it.
+            raise LogUnavailable("reading the log was given up")
 
     # --- inside
 
@@ -111,7 +115,8 @@ class LogPlaces:
 
         ``near`` is where one of them stands. Where the group is one of several in a record, the fold is the
         one before it. None where the group that counts is of another epoch: this directory's owner was
-        deposed before the log had the group.
+        deposed before the log had the group; and where the log begins behind it, so that others may be
+        missing between the two.
         """
         margin = 4 * MOST_IN_FLIGHT
         fold = None
@@ -123,14 +128,16 @@ class LogPlaces:
         if fold is None:
             entry = self.entry(first)
             record = decode(first, entry.data)
-            if record.kind != GROUPS and record.group >= group:
-                return LogFold.behind(self._cell, first, entry.data) if record.epoch >= epoch else None
+            if record.kind in (TAKEOVER, MARK, HANDOVER) and record.group >= group:
+                is_next = record.group == group and record.epoch >= epoch
+                return LogFold.behind(self._cell, first, entry.data) if is_next else None
             fold = LogFold.before(self._cell, first, entry.data)
         for entry in self.entries(fold.position + 1, last):
             step = fold.feed(entry.position, entry.data)
             record = step.record
             if step.counts and step.groups and record.group >= group:
-                if record.epoch != epoch:
+                follows = record.group - len(step.groups)
+                if follows > group or (follows < group and record.epoch != epoch):
                     return None
                 if record.group > group:
                     return LogFold.before(self._cell, entry.position, entry.data)

@@ -100,6 +100,11 @@ class LogWriter:
         return self._pipeline.acked_position
 
     @property
+    def whole_position(self) -> int:
+        """The last of these at which a log can begin."""
+        return self._pipeline.whole_position
+
+    @property
     def heard_ns(self) -> int:
         """When any server of the log was heard last, in monotonic nanoseconds."""
         return self._log.heard_ns
@@ -247,7 +252,7 @@ class LogWriter:
 
     def _record(self, kind: int, group: int, payload: bytes, part: int = 0, parts: int = 1) -> None:
         data, self._digest = encode(kind, self._cell, self.epoch, group, self._digest, payload, part, parts)
-        self._pipeline.submit(data, self._group, is_whole=part == parts - 1)
+        self._pipeline.submit(data, self._group, is_whole=parts == 1)
 
     def _send(self) -> None:
         for data, after in self._pipeline.to_send():

@@ -115,7 +115,7 @@ class Engine:
         self.actions = OperatorActions(
             self, turn, changes, depths, departure, self.delivery, topology, paging, schedules
         )
-        self.sampler = RateSampler(topology, paging, letters, depths)
+        self.sampler = RateSampler(topology, paging, letters, depths, streams)
         self.store_state = WRITING
 
     def begin_turn(self, now_ns: int) -> None:
@@ -149,9 +149,11 @@ class Engine:
                     credit.deal(node)
             if sharing is not None:
                 credit.deal_in_turn(sharing)
+            if self.streams.nodes and not self.turn.dirty:
+                # Messages that were sent settled, or passed over: producers may wait for that.
+                self.streams.commits.commit()
+                self.streams.commits.look()
         credit.contested = None
-        if self.streams.commits.selective:
-            self.streams.commits.look()
         if self.paging.scans.asked:
             self.paging.scans.read()
         if self.turn.unfinished:

@@ -79,14 +79,25 @@ class ReaderCommits:
         """Make a reader that begins at an offset, for a link."""
         found = self.restore(node, name, offset)
         self._join(found, link)
-        self._note(node, found)
+        if not _seeks(link):
+            self._note(node, found)
+
+    def found(self, node: Node, reader: Reader) -> None:
+        """Where a new reader begins, by a time, is known; until then it was the first offset."""
+        named = getattr(reader.owner, "named", None)
+        if named is not None:
+            named.committed = max(named.committed, reader.passed)
+            self._note(node, named)
 
     def leave(self, link: ReadingLink) -> None:
         """A link is at its end: what it has dealt with counts, what it holds comes again."""
         named = link.named
         if named is None:
             return
-        self._commit(link)
+        if _seeks(link):
+            self._forget(link.node, named)
+        else:
+            self._commit(link)
         named.link = None
         link.named = None
         if link in self.selective:
@@ -95,7 +106,7 @@ class ReaderCommits:
     # --- turns
 
     def commit(self) -> None:
-        """Commit what links have dealt with since the last turn."""
+        """Commit what links have dealt with."""
         moved, self.moved = self.moved, []
         for link in moved:
             link.has_moved = False
@@ -126,9 +137,7 @@ class ReaderCommits:
             raise NotFoundError(f"'{node.name}' has no reader '{name}'")
         if found.link is not None:
             raise ConflictError(f"reader '{name}' of '{node.name}' has a link")
-        named.remove(name)
-        self._durability.note(reader_key(node.name, name), b"")
-        self.follow(node)
+        self._forget(node, found)
 
     def forget(self, node: Node) -> None:
         """Forget the readers of a stream that is gone."""
@@ -146,6 +155,11 @@ class ReaderCommits:
             self._changes.overpromise(node)
 
     # --- inside
+
+    def _forget(self, node: Node, reader: NamedReader) -> None:
+        _readers(node).remove(reader.name)
+        self._durability.note(reader_key(node.name, reader.name), b"")
+        self.follow(node)
 
     def _join(self, named: NamedReader, link: ReadingLink) -> None:
         named.link, link.named = link, named
@@ -171,7 +185,8 @@ class ReaderCommits:
     def _stored(self, node: Node, named: NamedReader, offset: int) -> None:
         if not node.deleted and _readers(node).store(named, offset):
             self._measure(node)
-            self._turn.mark_dirty(node)
+            for owner in node.owners():
+                self._turn.mark_dirty(owner)
 
     def _measure(self, node: Node) -> bool:
         """Count what the slowest reader lacks; true if that has grown."""
@@ -187,6 +202,11 @@ class ReaderCommits:
         if lag != before and node.gate.measure(lag, self._turn.now_ns):
             self._changes.gate_changed(node)
         return lag > before
+
+
+def _seeks(link: ReadingLink) -> bool:
+    """Whether a link looks for where it begins, by a time: only a new reader's does."""
+    return link.reader is not None and link.reader.run is not None and link.reader.run.seeks
 
 
 def _readers(node: Node) -> NamedReaders:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.engine.depths import Depths
 from broker.engine.letters import Letters
 from broker.engine.paging import Paging
+from broker.engine.streams import Streams
 from broker.engine.topology import Topology
 from broker.units import SECOND_NS
 
@@ -12,11 +13,14 @@ from broker.units import SECOND_NS
 class RateSampler:
     """Samples every node's counters."""
 
-    def __init__(self, topology: Topology, paging: Paging, letters: Letters, depths: Depths) -> None:
+    def __init__(
+        self, topology: Topology, paging: Paging, letters: Letters, depths: Depths, streams: Streams
+    ) -> None:
         self._topology = topology
         self._paging = paging
         self._letters = letters
         self._depths = depths
+        self._streams = streams
         self._sampled_ns = 0
 
     def sample(self, now_ns: int) -> int:
@@ -32,6 +36,7 @@ class RateSampler:
         if self._depths.temp.held:
             self._paging.hold_temp()
         self._paging.scans.sweep()
+        self._streams.recount()
         for node in self._topology.every_node():
             if node.spool is not None:
                 self._paging.retry(node, node.spool)

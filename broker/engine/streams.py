@@ -82,7 +82,7 @@ class Streams:
             node.refused += 1
             return constants.REFUSED
         keep = node.shelf is not None
-        now_ms = self._turn.wall_ms()
+        now_ms = max(self._turn.stamp_ms(), stream.latest_ms)
         entry = stream.arrive(data, now_ms, keep)
         node.received += 1
         node.received_bytes += len(data)
@@ -96,6 +96,12 @@ class Streams:
         if stream.next_offset % RECOUNT == 0:
             self._recount(node, stream)
         return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
+
+    def recount(self) -> None:
+        """Count anew what all keep on disk, once a second: retention gives room where nobody may send."""
+        for node in self.nodes:
+            if node.stream is not None and node.shelf is not None:
+                self._recount(node, node.stream)
 
     def make_room(self) -> None:
         """Where the broker holds much in memory: let go of all that can be read from disk."""
@@ -180,6 +186,8 @@ class Streams:
         elif isinstance(answer, tuple):
             assert node.stream is not None, "it is a stream"
             node.stream.found(reader, *answer)
+            if not cursor.seeks:
+                self.commits.found(node, reader)
         elif isinstance(answer, list):
             assert node.stream is not None, "it is a stream"
             node.stream.load(reader, answer)

@@ -182,6 +182,13 @@ class DeadLetterTransfer(Transfer):
             if entry.durable and self.source.shelf is not None:
                 self.source.shelf.update(entry.seq, entry.delivery_count, entry.spared)
 
+    def arrived(self, entry: Entry) -> None:
+        """The other node has it."""
+        Transfer.arrived(self, entry)
+        if self.source.spool is not None and self.source.spool.runs:
+            # Nothing is read ahead while many letters wait.
+            self.engine.turn.mark_dirty_later(self.source)
+
     def retry(self) -> None:
         """Offer what was refused again, as far as it is taken."""
         kept, self.kept_back = self.kept_back, deque()

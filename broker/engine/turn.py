@@ -12,19 +12,25 @@ class Turn:
     """The time of everything that is reported in a turn, with the nodes that have work left.
 
     ``now_ns`` is monotonic; ``epoch_ns`` is the wall clock at monotonic zero, as it was when the broker
-    started: a clock that is set later doesn't make messages expire. ``dirty`` nodes have something to do at
-    the end of this turn, ``unfinished`` ones in the next; each stands there once.
+    started: a clock that is set later doesn't make messages expire. ``clock_set_ns`` is by how much it was
+    set since, which times of streams follow. ``dirty`` nodes have something to do at the end of this turn,
+    ``unfinished`` ones in the next; each stands there once.
     """
 
     def __init__(self) -> None:
         self.now_ns = 0
         self.epoch_ns = 0
+        self.clock_set_ns = 0
         self.dirty: list[Node] = []
         self.unfinished: list[Node] = []
 
     def wall_ms(self) -> int:
         """Return the wall clock's time of this turn, in milliseconds."""
         return (self.epoch_ns + self.now_ns) // 1_000_000
+
+    def stamp_ms(self) -> int:
+        """Return the time of this turn by the wall clock as it is set now, in milliseconds."""
+        return (self.epoch_ns + self.clock_set_ns + self.now_ns) // 1_000_000
 
     def mark_dirty(self, node: Node) -> None:
         """Note that the node has something to do at the end of this turn."""

@@ -16,7 +16,7 @@ cdef class StreamCursor:
 cdef class StreamQueue(Queue):
     cdef public object source, ask
     cdef public NamedReaders named
-    cdef public long next_offset, visible, tail_first, tail_bytes, loaded_bytes
+    cdef public long next_offset, visible, tail_first, tail_bytes, loaded_bytes, latest_ms
     cdef long _counted, _start, _held_from, _most_bytes, _most_count, _age_ms
     cdef list _tail, _times
 
@@ -51,6 +51,7 @@ cdef class StreamQueue(Queue):
     cpdef object load(self, Reader reader, list messages)
     @cython.locals(data=bytes)
     cdef object _drop_loaded(self, StreamCursor cursor)
+    cdef object _leave_disk(self, StreamCursor cursor)
     cpdef long wanted_offset(self, Reader reader) except -1
     cdef object _ask(self, Reader reader)
     @cython.locals(at=long)

@@ -80,6 +80,8 @@ class StreamQueue(Queue):
         self.next_seq = next_offset + 1
         self.tail_bytes = self.loaded_bytes = 0
         self.named = NamedReaders()
+        # When the newest message came that was put here; no later one is told to have come before.
+        self.latest_ms = 0
         self._held_from = -1
         self._counted = 0
         # The entries of the tail begin at ``_start``; what is before it is None.
@@ -119,6 +121,7 @@ class StreamQueue(Queue):
         self.next_seq = offset + 2
         self._tail.append(entry)
         self._times.append(time_ms)
+        self.latest_ms = time_ms
         self.tail_bytes += len(entry.data) + constants.HELD_BYTES
         if not stored:
             self.visible = self.next_offset
@@ -283,8 +286,8 @@ class StreamQueue(Queue):
         if offset >= self.visible:
             return None
         if offset >= self.tail_first:
-            if cursor.loaded:
-                self._drop_loaded(cursor)
+            if cursor.disk is not None:
+                self._leave_disk(cursor)
             return self._tail[self._start + offset - self.tail_first]
         return self._loaded(reader, offset)
 
@@ -307,6 +310,13 @@ class StreamQueue(Queue):
         if len(loaded) < LOW and not cursor.loading and self.wanted_offset(reader) < self.tail_first:
             self.ask(reader)
         return Entry(data, found + 1)
+
+    def _leave_disk(self, cursor: StreamCursor) -> None:
+        """It has come to what is in memory: let go of what was read for it, and of the file."""
+        self._drop_loaded(cursor)
+        if not cursor.loading:
+            cursor.disk.close()
+            cursor.disk = None
 
     def _drop_loaded(self, cursor: StreamCursor) -> None:
         for _, _, data in cursor.loaded:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from broker import __version__
@@ -49,6 +50,7 @@ from broker.server.cluster.pages import MemberPages
 from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener, takes_connections
 from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
+from broker.server.notify import notify
 from broker.server.ownership import OwnedCell
 from broker.server.server import Server, raise_descriptor_limit
 from broker.store.replicated import ReplicatedStore
@@ -88,6 +90,8 @@ class Member:
         self._life = os.urandom(8).hex()
         self._began_s = time.monotonic()
         self._refused = ""
+        self._rereads = False
+        self._alive_s = 0.0
         self._warned_of_twin = False
         about = {"member": self.name, "advertise": str(self.cluster.advertised), "life": self._life}
         self._about = json.dumps(about).encode()
@@ -195,9 +199,12 @@ class Member:
         warning = threading.Thread(target=warn_of_unsynced, args=(self.cluster.engine_monitors,), daemon=True)
         warning.name = "sluice-monitors"
         warning.start()
+        check_place(self.settings.data)
+        self._note_signals()
         self._port.start()
         self._relay.start()
         self.presence.start()
+        notify("READY=1")
         try:
             ownership = self._stand_by()
             self._relay.stop()
@@ -228,6 +235,7 @@ class Member:
             self._on_owner,
             self.settings.journal_file_size,
             self._is_owner_there,
+            self._tell_alive,
         )
 
         def on_stop(_number: int, _frame: FrameType | None) -> None:
@@ -246,11 +254,32 @@ class Member:
         def on_stop(_number: int, _frame: FrameType | None) -> None:
             self._stopped = True
 
+        def on_reload(_number: int, _frame: FrameType | None) -> None:
+            self._rereads = True
+            log.info("settings and policies are read again when this member takes over")
+
         signal.signal(signal.SIGTERM, on_stop)
         signal.signal(signal.SIGINT, on_stop)
+        signal.signal(signal.SIGHUP, on_reload)
+
+    def _tell_alive(self) -> None:
+        """Tell the service manager, as an owner's loop does."""
+        now_s = time.monotonic()
+        if now_s >= self._alive_s + 1:
+            self._alive_s = now_s
+            notify("WATCHDOG=1")
+
+    def _read_again(self) -> None:
+        """Take the settings as they are now, where somebody has asked for that while this member stood by."""
+        if not self._rereads or self._reload is None:
+            return
+        self._rereads = False
+        try:
+            self.settings = self._reload()
+        except OperatorError as fault:
+            log.error("the settings can't be read again, and stay as they were: %s", fault)
 
     def _prepare_log(self) -> None:
-        self._note_signals()
         engine = JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas)
         said = ""
         while not self._stopped:
@@ -261,6 +290,7 @@ class Member:
                 if said != str(fault):
                     said = str(fault)
                     log.warning("the cell's log can't be had yet: %s", said)
+                self._tell_alive()
                 time.sleep(0.3)
         engine.close()
 
@@ -321,6 +351,7 @@ class Member:
 
     def _own(self, ownership: CellOwnership) -> bool:
         """Serve; return whether the process is to go on as a standby."""
+        self._read_again()
         cluster = self.cluster
         fold = ownership.fold
         lease = OwnerLease(
@@ -418,6 +449,23 @@ class Member:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+
+def check_place(data: Path) -> None:
+    """Raise OperatorError where a data directory can't be renamed, or a copy not be made beside it."""
+    place = data.absolute().parent
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        what = f"{place} can't be written"
+    elif data.exists() and data.stat().st_dev != place.stat().st_dev:
+        what = f"{place} is on another file system"
+    else:
+        return
+    raise OperatorError(
+        f"data: {data}: a member of a cell puts snapshots and a directory that is of no use beside its data,"
+        f" and {what}: name a directory below, such as {data / 'data'}"
+    )
 
 
 def serve_member(

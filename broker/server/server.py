@@ -640,6 +640,8 @@ class Server:
             self._reload_soon()
 
     def _sample(self, now_ns: int) -> None:
+        turn = self.engine.turn
+        turn.clock_set_ns = time.time_ns() - time.monotonic_ns() - turn.epoch_ns
         moved = self.engine.sampler.sample(now_ns)
         self.engine.transactions.end_overdue(now_ns)
         self.container.sample(now_ns)

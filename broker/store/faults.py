@@ -10,7 +10,8 @@ import lmdb
 
 from broker.errors import OperatorError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# There is none on the disk, or none for another open file; whatever meets the latter has written nothing.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 class DamagedStore(OperatorError):  # noqa: N818 - it says what is, not that something went wrong

@@ -37,6 +37,8 @@ APPEND_BYTES = 1 << 18
 RETAIN_S = 0.5
 # Before the name in a stream's row and its definition: no name of a node begins with this character.
 _MARK = "\x1fstream/"
+# What retention keeps of a stream without limits.
+_ALL = (None, None, None)
 
 
 def unmarked(name: str) -> str:
@@ -158,8 +160,8 @@ class StreamLogs:
             self._thread = None
 
     def needs_turn(self) -> bool:
-        """Return whether something waits to be appended, or may go because it is old."""
-        return bool(self._to_append) or any(stream.kept[2] is not None for stream in self._logs.values())
+        """Return whether something waits to be appended, or may go: it is old, or less is kept by now."""
+        return bool(self._to_append) or any(stream.kept != _ALL for stream in self._logs.values())
 
     def close(self) -> None:
         """Let go of every file."""
@@ -309,7 +311,7 @@ class StreamLogs:
 
     def _retain(self, stream: DiskStreamLog) -> None:
         most_bytes, most_count, age_ms = stream.kept
-        if most_bytes is most_count is age_ms is None:
+        if stream.kept == _ALL:
             return
         before_ms = None if age_ms is None else time.time_ns() // 1_000_000 - age_ms
         stream.segments.retain(most_bytes, most_count, before_ms, stream.held_from)

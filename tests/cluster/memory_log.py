@@ -139,6 +139,11 @@ class MemoryLog:
         self._check()
         yield from self.engine.bodies.get(key, [])
 
+    def has_body(self, key: str) -> bool:
+        """Return whether a body is there."""
+        self._check()
+        return key in self.engine.bodies
+
     def drop_body(self, key: str) -> None:
         """Let go of a body."""
         self._check()

@@ -96,7 +96,7 @@ class Application(MessagingHandler):
         assert self.sender.credit > 0
         self.sender.send(Message("x" * 100, durable=durable))
 
-    def accept(self) -> None:
+    def take(self) -> None:
         """Accept the message that has waited longest."""
         oldest = self.came.pop(0)
         oldest.update(Delivery.ACCEPTED)
@@ -111,7 +111,7 @@ def of_a_message(notes: Notes, application: Application, *, durable: bool) -> It
         notes.begin()
         application.send(durable=durable)
         yield
-        application.accept()
+        application.take()
         yield
         notes.end()
 
@@ -127,13 +127,13 @@ def of_a_credit(notes: Notes, application: Application) -> Iterator[None]:
         yield
         while not application.sender.credit:
             notes.begin()
-            application.accept()
+            application.take()
             yield
             notes.end()
             if not application.sender.credit:
                 notes.times.pop()
         while application.came:
-            application.accept()
+            application.take()
             yield
 
 

@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.build import ROOT, built
+from tests.builds import ROOT
+from tests.fuzz.build import built
 from tests.fuzz.target import NAMES
 
 INPUTS = ROOT / "build" / "fuzz-inputs"

@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fuzz.build import ROOT, built
+from tests.builds import ROOT
+from tests.fuzz.build import built
 from tests.fuzz.target import NAMES
 
 # Where the compiled part meets bytes that others chose: frames, pieces of messages, outcomes.

@@ -18,6 +18,8 @@ from broker.codec.offsets import OFFSET_SPEC
 from broker.errors import PeerError
 
 NO_LOCAL = "apache.org:no-local-filter:list"
+# No offset and no time is beyond this; a receiver waits there for ever.
+LARGEST = 2**62
 # A time that was so long ago; in seconds.
 _AGO = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
@@ -81,15 +83,15 @@ def without(filters: Filters, kind: str) -> Filters:
 def _start(value: object) -> tuple[str, int]:
     """Where a reader begins: `first`, `last`, `next`, an offset, a timestamp, or a span ago such as `10m`."""
     if isinstance(value, timestamp):
-        return "time", int(value)
+        return "time", min(max(int(value), 0), LARGEST)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return "offset", int(value)
+        return "offset", min(int(value), LARGEST)
     if isinstance(value, str):
         if value in ("first", "last", "next"):
             return str(value), 0
         span = re.fullmatch(r"([0-9]{1,9})([YMDhms])", value, re.ASCII)
         if span:
-            return "time", int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000)
+            return "time", max(int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000), 0)
     text = "first, last, next, an offset, a timestamp or a span such as 10m"
     raise PeerError("amqp:invalid-field", f"filter '{OFFSET_SPEC}' has to be {text}")
 

@@ -39,6 +39,8 @@ RETRY_NS = 200_000_000
 # Of a request to the port for HTTP, until its first line is there.
 LARGEST_LINE = 8192
 TICK_NS = 100_000_000
+# An owner that can't be reached is looked for so often, clients or none.
+LOOK_NS = 1_000_000_000
 
 # Find a page of the standby's own by its path; None: it has no such page.
 Page = Callable[[str], Answered | None]
@@ -149,6 +151,7 @@ class Relay:
         self._owner: OwnerAddress | None = None
         self._retry_ns = 0
         self._reachable = False
+        self._look_ns = 0
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
@@ -234,7 +237,8 @@ class Relay:
         os.close(self._bell)
 
     def _turn(self) -> None:
-        timeout_s = TICK_NS / 1e9 if self._young else -1
+        is_lost = self._owner is not None and not self._reachable
+        timeout_s = TICK_NS / 1e9 if self._young or is_lost else -1
         for fd, mask in self._epoll.poll(timeout_s):
             side = self._sides.get(fd)
             if side is not None:
@@ -247,6 +251,25 @@ class Relay:
                 self._accept(*self._listening[fd])
         if self._young:
             self._look(time.monotonic_ns())
+        if is_lost:
+            self._look_for_owner(time.monotonic_ns())
+
+    def _look_for_owner(self, now_ns: int) -> None:
+        """Find out whether the owner can be reached again, also where no client comes who would show it."""
+        owner = self._owner
+        if owner is None or now_ns < self._look_ns:
+            return
+        self._look_ns = now_ns + LOOK_NS
+
+        def look() -> None:
+            if takes_connections(owner, LOOK_NS / 1e9):
+                self._post(lambda: self._found(owner))
+
+        threading.Thread(target=look, name="relay-look", daemon=True).start()
+
+    def _found(self, owner: OwnerAddress) -> None:
+        if owner == self._owner:
+            self._reachable = True
 
     def _accept(self, listening: socket.socket, listener: RelayListener) -> None:
         for _ in range(ACCEPTS):
@@ -326,7 +349,12 @@ class Relay:
             self._unreachable(fault.strerror or str(fault))
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found = sock.connect_ex((owner.host, owner.port))
+        try:
+            found = sock.connect_ex((owner.host, owner.port))
+        except OSError as fault:  # its name isn't known
+            sock.close()
+            self._unreachable(fault.strerror or str(fault))
+            return
         if found not in (0, errno.EINPROGRESS):
             sock.close()
             self._unreachable(os.strerror(found))
