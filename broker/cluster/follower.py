@@ -133,6 +133,8 @@ class LogFollower:
         self._useless = ""
         self._places = LogPlaces(engine, cell, lambda: self._stopping)
         self._fold = LogFold(cell)
+        # What the owner says of itself, as far as the log was read.
+        self._heard = b""
         # As far as the log was read while nothing could be applied.
         self._ahead: LogFold | None = None
         self._store: CacheStore
@@ -300,6 +302,8 @@ class LogFollower:
                     return True
         self.at.fault = ""
         self._tell()
+        if self._fold.position >= self.at.last_position:
+            self._tell_of_owner()
         # Also while there is more to read: how far a standby is behind shows only beside the end.
         self._ask()
         if not entries:
@@ -311,16 +315,26 @@ class LogFollower:
     def _look_ahead(self) -> None:
         """Read on without applying anything, to know who owns the cell: clients are passed on to that one."""
         ahead = self._ahead or copy(self._fold)
-        for entry in self._log.read(ahead.position + 1, READ_BYTES):
+        entries = self._log.read(ahead.position + 1, READ_BYTES)
+        for entry in entries:
             step = ahead.feed(entry.position, entry.data)
             if step.counts:
-                self._hear_of_owner(step.record)
+                self._hear_of_owner(step.record, ahead)
         self._ahead = ahead
+        if not entries:
+            self._tell_of_owner()
 
-    def _hear_of_owner(self, record: Record) -> None:
-        if record.kind in (TAKEOVER, MARK) and record.payload != self.at.owner:
-            self.at.owner = record.payload
-            self._on_owner(record.payload)
+    def _hear_of_owner(self, record: Record, fold: LogFold) -> None:
+        if fold.successor is not None:
+            self._heard = b""
+        elif record.kind in (TAKEOVER, MARK):
+            self._heard = record.payload
+
+    def _tell_of_owner(self) -> None:
+        """Say who owns the cell, at the end of the log: before it stand those that owned it once."""
+        if self._heard != self.at.owner:
+            self.at.owner = self._heard
+            self._on_owner(self._heard)
 
     def _is_place_gone(self) -> bool:
         """Whether the log was trimmed beyond what this member has applied, as while it was held up."""
@@ -329,15 +343,13 @@ class LogFollower:
 
     def _take(self, step: Step) -> None:
         record = step.record
-        self._hear_of_owner(record)
+        self._hear_of_owner(record, self._fold)
         if record.kind == TAKEOVER:
             log.info("epoch %d begins: %s", record.epoch, record.payload.decode(errors="replace"))
         if self._store.applied == (0, 0):
             self._look_for_beginning(record)
         successor = self._fold.successor
         if successor is not None:
-            self.at.owner = b""
-            self._on_owner(b"")
             self._clock.handed_over(time.monotonic_ns(), to_me=successor == self._member)
         first = record.group - len(step.groups) + 1
         for at, data in enumerate(step.groups):

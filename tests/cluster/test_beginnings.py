@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -18,6 +19,8 @@ import pytest
 from proton.reactor import DurableSubscription
 
 from broker.cluster.jetstream import LogServers
+from broker.errors import OperatorError
+from broker.server.member import check_place
 from tests.cluster.applications import bodies, call, connection, send, take
 from tests.cluster.conftest import skip_without_servers
 from tests.cluster.world import MemberProcess, cell, wait_until
@@ -180,6 +183,47 @@ def test_a_standby_that_slept_while_the_log_was_trimmed_joins_anew_and_takes_ove
         assert made.wait_for_owner(other_than=owner) is sleeper
         found = bodies(take(sleeper.amqp, "left", 3))
         assert [found[0], bytes(found[1]) == LARGE, found[2]] == ["one", True, "behind the snapshot"]
+
+
+def test_a_standby_tells_its_service_manager_and_outlives_being_told_to_read_again(
+    tmp_path: Path, one_server: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+
+        def listen() -> None:
+            # A manager that doesn't read is told nothing.
+            while (said := manager.recv(100)) != b"enough":
+                told.append(said)
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with cell(tmp_path, members=2, extra=TIMES, log=one_server, name="told") as made:
+            owner = made.start()
+            made.settle()
+            assert told.count(b"READY=1") == 2
+            owner.signal(signal.SIGSTOP)
+            wait_until(lambda: owner.is_stopped, "the stop")
+            before = len(told)
+            wait_until(lambda: b"WATCHDOG=1" in told[before:], "a sign of life")
+            owner.signal(signal.SIGCONT)
+            made.settle()
+            [standby] = made.standbys
+            standby.signal(signal.SIGHUP)
+            wait_until(lambda: "read again when this member takes over" in standby.said, "a word")
+            made.settle()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+            end.sendto(b"enough", str(tmp_path / "notify"))
+        listening.join(30)
+
+
+def test_data_beside_which_nothing_can_be_put_are_refused() -> None:
+    if not os.path.ismount("/dev/shm"):
+        pytest.skip("there is no file system of its own at /dev/shm")
+    with pytest.raises(OperatorError, match="/dev is on another file system: name a directory below"):
+        check_place(Path("/dev/shm"))
 
 
 def test_a_member_waits_for_servers_that_are_not_there_yet(tmp_path: Path) -> None:

@@ -180,6 +180,33 @@ def test_who_only_looks_whether_the_owner_is_there_is_no_fault(
     assert [each for each in caplog.messages if "refused at the port" in each] == caplog.messages[-1:]
 
 
+def test_an_owner_whose_name_is_not_known_is_one_that_can_not_be_reached(owner: RelayedOwner) -> None:
+    relay = owner.relay(hold_ns=300_000_000)
+    try:
+        relay.set_owner(OwnerAddress("a", "no-such-owner.invalid", 1, 1))
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as client:
+            assert closed(client)
+        assert not relay.is_reachable
+        relay.set_owner(owner.address(2))
+        assert exchange(relay.ports[0], b"goes on") == b"goes on"
+    finally:
+        relay.stop()
+
+
+def test_an_owner_that_is_back_is_noticed_without_a_client(owner: RelayedOwner) -> None:
+    relay = owner.relay(hold_ns=300_000_000)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        relay.set_owner(OwnerAddress("a", "127.0.0.1", port, 1))
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as client:
+            assert closed(client)
+        assert not relay.is_reachable
+        taken.listen()
+        wait_until(lambda: relay.is_reachable, 10, "the owner to be seen")
+    relay.stop()
+
+
 def test_an_owner_whose_port_is_closed_or_answers_nothing_takes_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
         address = OwnerAddress("a", "127.0.0.1", silent.getsockname()[1], 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.fold import LogFold
+from broker.cluster.log import LogUnavailable
 from broker.cluster.places import SNAPSHOT_OF, LogPlaces
 from broker.cluster.records import (
     GROUPS,
@@ -18,6 +19,7 @@ from broker.cluster.records import (
     TAKEOVER,
     joined,
 )
+from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.unit.cluster.written import CELL, Chain, SoundLog
 
 
@@ -96,6 +98,47 @@ def test_a_directory_within_a_record_of_several_groups_resumes_before_it(tmp_pat
     assert fold.position == 2
     assert fold.feed(3, records[2]).groups == [b"2", b"3", b"4"]
     assert fold.feed(4, records[3]).counts
+
+
+def trimmed(records: list[bytes], first: int, epoch: int, group: int) -> LogFold | None:
+    """The fold of a directory at a log that begins with one of its positions."""
+    engine = MemoryEngine()
+    engine.records = list(records)
+    log = MemoryLog(engine)
+    log.trim(first)
+    found = LogPlaces(log, CELL, lambda: False).resumed(first, len(records), epoch, group)
+    log.close()
+    return found
+
+
+@pytest.mark.parametrize("marks", [0, 5, 600])
+def test_a_directory_resumes_nowhere_in_a_log_that_lacks_groups_behind_it(marks: int) -> None:
+    chain = Chain(1)
+    records = [chain.write(TAKEOVER), *(one_group(chain) for _ in range(40))]
+    records += [chain.write(MARK) for _ in range(marks)]
+    for first in range(2, len(records) + 1):
+        whole = min(first - 1, 40)
+        for group in range(1, 41):
+            fold = trimmed(records, first, 1, group)
+            # What the first record has, or says that there was.
+            reaches = whole - 1 if first <= 41 else whole
+            if group < reaches:
+                assert fold is None, (first, group)
+            elif fold is not None:
+                assert fold.position in (group, group + 1, first - 1, first), (first, group)
+                for at in range(fold.position + 1, len(records) + 1):
+                    assert fold.feed(at, records[at - 1]).counts
+                assert fold.group == 40
+        if marks == 600:
+            break
+
+
+def test_what_was_read_of_a_log_until_it_was_given_up_is_taken_by_nobody_for_all_of_it() -> None:
+    chain = Chain(1)
+    records = [chain.write(TAKEOVER), *(one_group(chain) for _ in range(5))]
+    stopped = LogPlaces(SoundLog(*records), CELL, lambda: True)
+    with pytest.raises(LogUnavailable, match="given up"):
+        list(stopped.entries(1, len(records)))
 
 
 def snapshot_in(records: list[bytes]) -> tuple[int, int, list[bytes]] | None:

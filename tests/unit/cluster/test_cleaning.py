@@ -12,7 +12,9 @@ import pytest
 import broker.cluster.cleaning
 from broker.cluster.cleaning import LogCleaner, SettledLog
 from broker.cluster.log import LogUnavailable
+from broker.cluster.records import decode
 from broker.errors import OperatorError
+from broker.store.port import DURABLE
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.store.replicas import read_directory
 from tests.unit.cluster.test_follower import Owner, SlowLog, UnsteadyLog, following, until
@@ -130,6 +132,25 @@ def test_a_log_that_ceases_to_answer_within_a_snapshot_leaves_nobody_with_half_o
     assert unsteady.left < 0
     _, (shelves, _) = read_directory(tmp_path / "b")
     assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
+
+
+def test_a_log_begins_with_no_part_of_a_group(cleaning: Cleaning, tmp_path: Path) -> None:
+    with cleaning.lock:
+        cleaning.owner.queue.append(301, DURABLE, 0, 0, b"x" * 3_000_000)
+        cleaning.owner.store.seal()
+        until(lambda: cleaning.owner.writer.acked_group == cleaning.owner.store.group - 1, "the log's answer")
+    parts = decode(cleaning.engine.last, cleaning.engine.records[-1]).parts
+    assert parts > 2
+    # As if somebody looked when some of them were there.
+    assert cleaning.owner.writer.whole_position == cleaning.engine.last - parts
+    cleaning.cleaner.look()
+    assert cleaning.cleaner.clean()
+    first = decode(cleaning.engine.trimmed + 1, cleaning.engine.records[0])
+    assert first.parts == 1
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 302))
 
 
 def test_a_log_with_nothing_to_trim_gets_no_snapshot(cleaning: Cleaning) -> None:

@@ -146,6 +146,20 @@ class SlowLog(MemoryLog):
         return [] if self.is_held else super().read(position, most_bytes)[:1]
 
 
+class StaleLog(MemoryLog):
+    """A log whose replica has the bodies of large messages only when it is asked for the third time."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.left = 2
+
+    def get_body(self, key: str) -> Iterator[bytes]:
+        if self.left:
+            self.left -= 1
+            return iter(())
+        return super().get_body(key)
+
+
 class UnsteadyLog(MemoryLog):
     """A log that once doesn't answer, when it is read from a snapshot's beginning on for that many times."""
 
@@ -454,6 +468,58 @@ def test_marks_say_who_owns_the_cell_to_one_that_joins_late(
         assert standby.owners == [ABOUT_A]
 
 
+def test_one_that_joins_says_who_owns_the_cell_and_not_who_did_before(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    fold = LogFold(CELL)
+    for about in (b'{"member": "c"}', ABOUT_A, b'{"member": "d"}'):
+        claim(engine, fold, about)
+    log = SlowLog(engine)
+    with following(engine, tmp_path / "b", log) as standby:
+        until(lambda: standby.owners, "a word of the owner")
+        assert standby.owners == [b'{"member": "d"}']
+
+
+def test_a_standby_that_waits_for_its_disk_hears_of_the_next_owner(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.put()
+    with following(engine, tmp_path / "b") as standby:
+        before = standby.follower.at.position
+        # As if its disk took nothing.
+        monkeypatch.setattr("broker.cluster.follower.BEHIND_BYTES", -1)
+        fold = LogFold(CELL)
+        for position, data in enumerate(engine.records, 1):
+            fold.feed(position, data)
+        claim(engine, fold, b'{"member": "c"}')
+        until(lambda: standby.owners[-1:] == [b'{"member": "c"}'], "the owner's word")
+        assert standby.follower.at.position == before
+        monkeypatch.undo()
+        until(lambda: standby.follower.at.position == engine.last, "the standby to go on")
+
+
+def test_a_directory_that_lacks_what_the_log_had_takes_nothing_over(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    """It was away while groups came, and the log was trimmed behind them."""
+    owner.put(5)
+    with following(engine, tmp_path / "b"):
+        pass
+    for _ in range(20):
+        owner.put()
+    for _ in range(3):
+        owner.writer.append(MARK, -1, ABOUT_A)
+    until(lambda: owner.writer.behind_records == 0 and owner.writer.acked_group == 25, "the marks")
+    owner.writer.append(MARK, -1, ABOUT_A, (marked := threading.Event()).set)
+    assert marked.wait(30)
+    MemoryLog(engine).trim(engine.last)
+    standby = Standby(engine, tmp_path / "b", ttl_ms=50)
+    found = standby.wait()
+    # No snapshot was written here that it could begin with.
+    assert isinstance(found, OperatorError)
+    assert "neither its beginning nor a snapshot" in str(found)
+
+
 def test_a_standby_that_still_reads_says_how_far_it_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,3 +577,40 @@ def test_a_standby_waits_until_it_can_have_a_large_message_and_misses_no_group(
         pass
     assert tries == [1, 1, 1]
     assert applied(tmp_path / "b") == (1, 3)
+
+
+def test_a_body_that_a_replica_does_not_have_yet_is_waited_for(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    body = b"large" * 1000
+    large = LargeFile(1, tmp_path / "unused", len(body), crc32c(body))
+    engine.bodies[body_key(large)] = [body]
+    (tmp_path / "a" / LARGE).mkdir()
+    (tmp_path / "a" / LARGE / "00000001").write_bytes(body)
+    owner.put()
+    owner.store.note(f"{LARGE_NOTE}1/1/q", LARGE_FILE.pack(large.size, large.checksum))
+    owner.put()
+    stale = StaleLog(engine)
+    with following(engine, tmp_path / "b", stale):
+        pass
+    assert stale.left == 0
+    assert (tmp_path / "b" / LARGE / "00000001").read_bytes() == body
+
+
+def test_nobody_takes_over_without_a_body_that_its_notes_name(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    body = b"large" * 1000
+    large = LargeFile(1, tmp_path / "unused", len(body), crc32c(body))
+    (tmp_path / "a" / LARGE).mkdir()
+    (tmp_path / "a" / LARGE / "00000001").write_bytes(body)
+    owner.put()
+    owner.store.note(f"{LARGE_NOTE}1/1/q", LARGE_FILE.pack(large.size, large.checksum))
+    owner.put()
+    standby = Standby(engine, tmp_path / "b", ttl_ms=100)
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    time.sleep(0.5)
+    assert standby.thread.is_alive(), "it waits"
+    engine.bodies[body_key(large)] = [body]
+    assert isinstance(standby.wait(), CellOwnership)
+    assert (tmp_path / "b" / LARGE / "00000001").read_bytes() == body
