@@ -47,22 +47,30 @@ class Books:
         self.received: set[Id] = set()
         self.confirmed: set[Id] = set()
         self.unflagged: set[Id] = set()
+        # When those came first that came flagged.
+        self._flagged_s: dict[Id, float] = {}
         self.deliveries = 0
         self.flagged_again = 0
         self.unflagged_again: list[Id] = []
         self.confirmed_again: list[Id] = []
         self.out_of_order: list[tuple[Id, int]] = []
 
-    def note_received(self, id_: Id, flagged: bool) -> None:
-        """A message came to a consumer."""
+    def note_received(self, id_: Id, flagged: bool, since_s: float) -> None:
+        """A message came to a consumer, over a connection that it has had since then.
+
+        One delivery of each may be unflagged: the first. Over different connections that one may be read
+        behind another, unless its connection was made after that.
+        """
         self.deliveries += 1
         if id_ in self.confirmed:
             self.confirmed_again.append(id_)
         if id_ in self.received:
             if flagged:
                 self.flagged_again += 1
-            else:
+            elif id_ in self.unflagged or since_s > self._flagged_s[id_]:
                 self.unflagged_again.append(id_)
+        elif flagged:
+            self._flagged_s[id_] = time.monotonic()
         self.received.add(id_)
         if not flagged:
             self.unflagged.add(id_)
@@ -103,6 +111,8 @@ class Peer:
         self.port = 0
         self.sock: socket.socket | None = None
         self.refused = ""
+        # When its connection was made.
+        self.since_s = 0.0
 
     def connect(self, port: int) -> None:
         """Open a connection and attach; nothing is sent before the first turn."""
@@ -113,7 +123,7 @@ class Peer:
         except OSError:
             return
         sock.setblocking(False)
-        self.sock = sock
+        self.sock, self.since_s = sock, time.monotonic()
         self.transport = Transport()
         self.connection = Connection()
         self.connection.container = f"crash-{id(self):x}"
@@ -272,7 +282,7 @@ class Consumer(Peer):
             id_, flagged = identified(bytes(self.link.recv(delivery.pending)))
             self.link.advance()
             self._order(id_, flagged)
-            self.books.note_received(id_, flagged)
+            self.books.note_received(id_, flagged, self.since_s)
             delivery.update(Delivery.ACCEPTED)
             if self.second:
                 self.ids[delivery.tag] = id_

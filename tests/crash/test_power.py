@@ -67,8 +67,8 @@ class Diary(Books):
         super().note_confirmed(id_)
         self.new.append((self.confirmed_at, id_))
 
-    def note_received(self, id_: Id, flagged: bool) -> None:
-        super().note_received(id_, flagged)
+    def note_received(self, id_: Id, flagged: bool, since_s: float) -> None:
+        super().note_received(id_, flagged, since_s)
         self.new.append((self.received_at, id_))
         self.received_from.setdefault(id_, self.size)
 
