@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from proton import Delivery, Message, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from broker.client.link import Connection, Receiver
@@ -425,3 +428,63 @@ def test_a_stop_of_the_broker_counts_against_nobody(start_broker: StartBroker, t
         broker = start_broker(config, policies, place)
     assert number_of(broker, "orders", "depth_msgs") == 2
     assert not is_there(broker, "DLQ")
+
+
+class Rejecting(MessagingHandler):
+    """Fills a queue, then rejects each of its messages on credit that it gives once; ``come`` counts them."""
+
+    def __init__(self, url: str, queue: str, count: int) -> None:
+        super().__init__(prefetch=0, auto_accept=False)
+        self.come = self.accepted = 0
+        self._url, self._queue, self._count, self._sent = url, queue, count, 0
+
+    def on_start(self, event: Any) -> None:
+        self._connection = event.container.connect(self._url)
+        event.container.create_sender(self._connection, self._queue)
+
+    def on_sendable(self, event: Any) -> None:
+        while event.sender.credit and self._sent < self._count:
+            event.sender.send(Message(body="x" * 2000))
+            self._sent += 1
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+        if self.accepted == self._count:
+            receiver = event.container.create_receiver(self._connection, self._queue)
+            receiver.flow(2 * self._count)
+
+    def on_message(self, event: Any) -> None:
+        self.come += 1
+        event.delivery.update(Delivery.REJECTED)
+        event.delivery.settle()
+
+    def on_disconnected(self, event: Any) -> None:
+        event.container.stop()
+
+
+def test_a_paged_backlog_is_read_on_when_letters_that_waited_for_room_have_gone(
+    start_broker: StartBroker,
+) -> None:
+    """Nothing is read ahead while many wait, and nobody has to send or give credit for it to go on."""
+    count = 2500
+    broker = start_broker(
+        policies="""policies:
+  - {match: paged, overflow: page, memory_limit: 1MB, dead_letter_address: few, max_delivery_count: 1}
+  - {match: few, flow_stop_count: 50}
+"""
+    )
+    rejecting = Rejecting(broker.url, "paged", count)
+    container = Container(rejecting)
+    thread = threading.Thread(target=container.run, daemon=True)
+    thread.start()
+    wait_until(lambda: rejecting.come >= 1000, 60, "letters that wait")
+    time.sleep(1)
+    assert rejecting.come < count, "the queue wasn't paged"
+    with connected(broker) as connection:
+        receiver = connection.create_receiver("few", credit=100)
+        for _ in range(count):
+            receiver.receive(timeout=30)
+            receiver.accept()
+        assert rejecting.come == count
+    container.stop()
+    thread.join(30)

@@ -15,7 +15,7 @@ from broker.engine.reader_commits import reader_key, reader_of
 from broker.errors import ConflictError, LimitError, NotFoundError
 from broker.manage.audit import audit
 from broker.queues.named_readers import MOST_READERS, NamedReader
-from broker.queues.queue import Filter, Reader
+from broker.queues.queue import Entry, Filter, Reader
 from tests.unit.engine.parts_world import Link, Window
 from tests.unit.engine.test_streams import World
 
@@ -24,18 +24,26 @@ class Reading(Window):
     """A link that reads for a name, as the wire's do; ``settle`` tells outcomes of the first messages."""
 
     def __init__(
-        self, world: World, node: Node, name: str, start: str = "first", wanted: Filter | None = None
+        self,
+        world: World,
+        node: Node,
+        name: str,
+        start: str = "first",
+        wanted: Filter | None = None,
+        value: int = 0,
+        presettled: bool = False,
     ) -> None:
         Window.__init__(self, 1 << 30)
         self.world, self.node = world, node
         self.named: NamedReader | None = None
         self.has_moved = False
+        self.presettled = presettled
         reads = self.reader = Reader(self, wanted, True)
         commits = world.engine.streams.commits
         commits.check(node, name)
         known = commits.join(node, name, self)
         world.engine.streams.begin(
-            self.reader, *((start, 0) if known is None else ("offset", known.committed))
+            self.reader, *((start, value) if known is None else ("offset", known.committed))
         )
         world.engine.delivery.add_browser(node, self)
         if known is None:
@@ -50,6 +58,11 @@ class Reading(Window):
         if not self.has_moved:
             self.has_moved = True
             self.world.engine.streams.commits.moved.append(self)
+
+    def send(self, entry: Entry) -> None:
+        super().send(entry)
+        if self.presettled:
+            self.settle(1)
 
     def dealt_offset(self) -> int:
         assert self.reader is not None
@@ -170,6 +183,62 @@ def test_who_wants_nothing_of_it_holds_nobody(world: World, durable: bool) -> No
         world.settle()
     assert node.stream is not None
     assert node.stream.named.by_name["picky"].stored == node.stream.next_offset >= 50
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_sent_settled_is_dealt_with_in_the_same_turn(world: World, durable: bool) -> None:
+    """A producer that sends from a timer fills the threshold in one turn, and nothing else happens then."""
+    node = world.stream(durable=durable, flow_stop_count=10)
+    link = Link()
+    account = world.engine.producers.open(node, link, True)
+    Reading(world, node, "quick", presettled=True)
+    world.settle()
+    data = bytes(Message(body="x").encode())
+    for _ in range(5):
+        assert link.credit == 10
+        while link.credit > 0:
+            link.credit -= 1
+            world.engine.intake.arrive(node, account, data, message.scan(data), False)
+        world.engine.end_turn()
+        if durable:
+            # Once the messages are on disk, and once the reader's place is.
+            for _ in range(2):
+                world.engine.seal()
+                world.engine.attend_store()
+                world.engine.end_turn()
+    assert node.gate.depth_msgs == 0
+
+
+def test_a_reader_that_begins_by_a_time_holds_nobody_up_for_what_came_before(world: World) -> None:
+    node = filled(world, 20, flow_stop_count=10)
+    assert node.stream is not None
+    world.append()
+    node.stream.trim(0)
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    reading = Reading(world, node, "late", "time", value=node.stream.latest_ms + 1)
+    reading_named = reading.named
+    assert reading_named is not None
+    assert reader_key("flights", "late") not in world.store.notes, "nobody knows yet where it begins"
+    world.work()
+    world.settle()
+    world.settle()
+    assert (reading_named.committed, reading_named.stored) == (20, 20)
+    assert (node.gate.depth_msgs, link.credit) == (0, 10)
+    assert world.store.notes[reader_key("flights", "late")] == b"20"
+
+
+def test_a_reader_that_leaves_before_it_is_known_where_it_begins_leaves_nothing(world: World) -> None:
+    node = filled(world, 20)
+    assert node.stream is not None
+    world.append()
+    node.stream.trim(0)
+    reading = Reading(world, node, "gone", "time", value=node.stream.latest_ms + 1)
+    reading.leave()
+    world.work()
+    world.settle()
+    assert node.stream.named.by_name == {}
+    assert not world.store.notes.get(reader_key("flights", "gone"))
 
 
 def test_a_reader_that_begins_far_behind_takes_credit_back(world: World) -> None:

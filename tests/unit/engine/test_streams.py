@@ -211,6 +211,59 @@ def test_what_left_memory_is_read_from_disk_for_each_reader(world: World) -> Non
     ]
 
 
+def test_a_reader_that_has_come_to_memory_lets_go_of_the_file(world: World) -> None:
+    node = world.stream()
+    for _ in range(10):
+        world.put(node)
+    world.settle()
+    world.append()
+    assert node.stream is not None
+    node.stream.trim(0)
+    watcher = world.watch(node)
+    world.work()
+    assert watcher.reader is not None
+    opened = watcher.reader.run.disk
+    assert opened is not None
+    world.put(node)
+    world.settle()
+    world.work()
+    assert watcher.offsets == list(range(11))
+    assert (watcher.reader.run.disk, opened.closed) == (None, True)
+
+
+def test_what_retention_lets_go_of_gives_room_though_nobody_may_send(world: World) -> None:
+    node = world.stream()
+    disk = world.engine.depths.disk
+    for _ in range(10):
+        world.put(node, "x" * 1000)
+    world.settle()
+    world.append()
+    world.engine.limit(0, disk.depth_bytes)
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    world.turn()
+    assert (disk.closed, link.credit) == (True, 0)
+    world.streams_store.log.first = 9
+    world.engine.sampler.sample(world.engine.turn.now_ns)
+    world.turn()
+    world.turn()
+    assert (disk.closed, node.stored_msgs) == (False, 1)
+    assert link.credit > 0
+
+
+def test_messages_are_stamped_by_the_clock_as_it_is_set_now_and_never_before_others(world: World) -> None:
+    node = world.stream()
+    world.put(node)
+    turn = world.engine.turn
+    for set_by_s in (86_400, -86_400):
+        turn.clock_set_ns = set_by_s * 1_000_000_000
+        world.put(node)
+    world.settle()
+    times = [each[2] for each in world.streams_store.log.inner.messages.values()]
+    assert times[1] == times[0] + 86_400_000
+    assert times[2] == times[1]
+
+
 def test_memory_is_counted_and_given_back(world: World) -> None:
     node = world.stream()
     before = world.engine.depths.memory.depth_bytes

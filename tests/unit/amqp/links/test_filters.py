@@ -73,6 +73,8 @@ def test_a_source_without_a_map_has_no_filters(value: object) -> None:
         ("next", (NEXT, 0)),
         (0, (OFFSET, 0)),
         (ulong(1 << 40), (OFFSET, 1 << 40)),
+        (ulong((1 << 64) - 1), (OFFSET, 1 << 62)),
+        ("999999999Y", (TIME, 0)),
         (timestamp(1_700_000_000_123), (TIME, 1_700_000_000_123)),
     ],
 )
