@@ -110,7 +110,8 @@ def of_a_message(notes: Notes, application: Application, *, durable: bool) -> It
     for _ in range(TIMES):
         notes.begin()
         application.send(durable=durable)
-        yield
+        while not application.came:
+            yield
         application.take()
         yield
         notes.end()
@@ -124,7 +125,8 @@ def of_a_credit(notes: Notes, application: Application) -> Iterator[None]:
             application.send()
             yield
         application.receiver.flow(STOP)
-        yield
+        while len(application.came) < STOP:
+            yield
         while not application.sender.credit:
             notes.begin()
             application.take()
