@@ -62,9 +62,10 @@ class LogServers:
     login: NatsLogin = field(default_factory=NatsLogin)
     tls: Callable[[], ssl.SSLContext] | None = None
 
-    def connect(self) -> NatsConnection:
-        """Return a new connection. Raises LogUnavailable."""
-        return NatsConnection(self.urls, self.timeout_s, self.login, self.tls)
+    def connect(self, first: int = 0) -> NatsConnection:
+        """Return a new connection, to the first server that answers from one on. Raises LogUnavailable."""
+        at = first % len(self.urls) if self.urls else 0
+        return NatsConnection((*self.urls[at:], *self.urls[:at]), self.timeout_s, self.login, self.tls)
 
 
 class JetStreamLog:
@@ -77,6 +78,8 @@ class JetStreamLog:
         self._replicas = replicas
         self._connection: NatsConnection | None = None
         self._inbox = ""
+        # With which server it begins. One may answer and its disk hang: its replica is read by nobody then.
+        self._first = 0
         # Records sent that have no outcome yet: the position that each comes behind, and when it was sent.
         # Each has a number of its own, so that a second answer to one is never taken for another's.
         self._sent: OrderedDict[int, tuple[int, float]] = OrderedDict()
@@ -350,7 +353,7 @@ class JetStreamLog:
 
     def _open(self) -> NatsConnection:
         if self._connection is None:
-            self._connection = self.engine.connect()
+            self._connection = self.engine.connect(self._first)
             self._inbox = new_inbox()
             self._connection.subscribe(f"{self._inbox}.*")
         return self._connection
@@ -361,6 +364,7 @@ class JetStreamLog:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._first += 1
         self._told += [Unknown(after) for after, _ in self._sent.values()]
         self._sent.clear()
 

@@ -146,6 +146,8 @@ class NatsConnection:
         self._tls = tls
         self._messages: deque[Message] = deque()
         self._subscriptions = 0
+        # Those whose messages are wanted: an answer may come twice, and late.
+        self._live: set[int] = set()
         self._pongs = 0
         self._pings = 0
         self._is_sending = False
@@ -180,11 +182,13 @@ class NatsConnection:
     def subscribe(self, subject: str) -> int:
         """Have messages of a subject come; return the subscription's number."""
         self._subscriptions += 1
+        self._live.add(self._subscriptions)
         self._send([f"SUB {subject} {self._subscriptions}\r\n".encode()])
         return self._subscriptions
 
     def unsubscribe(self, subscription: int) -> None:
-        """Have none of them come any more; some may be on their way."""
+        """Have none of them come any more; those that are on their way are dropped."""
+        self._live.discard(subscription)
         self._send([f"UNSUB {subscription}\r\n".encode()])
 
     def messages(self, timeout_s: float, *, wake: int = -1) -> list[Message]:
@@ -345,7 +349,8 @@ class NatsConnection:
 
     def _handle(self, name: str, value: Any) -> None:
         if name == "MSG":
-            self._messages.append(value)
+            if value.subscription in self._live:
+                self._messages.append(value)
         elif name == "PING":
             self._pings += 1
             self._answer_pings()

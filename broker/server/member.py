@@ -62,6 +62,8 @@ MS_NS = 1_000_000
 # A member that has just begun refuses to run beside another one of its name. It knows that by a report that
 # comes `TWIN_S` behind another: two intervals later, or three where one was lost.
 YOUNG_S = TWIN_S + 3 * INTERVAL_S + 0.5
+# By how much a standby that is handed the cell may be behind.
+SUCCESSOR_LAG_S = 5.0
 # How long the owner may take to accept a connection by which a standby looks whether it is there.
 LOOK_S = 0.25
 
@@ -437,9 +439,13 @@ class Member:
             server.reactor.at(time.monotonic_ns() + SECOND_NS, lambda _: self._tell_failover(server))
 
     def _successor(self) -> str:
-        """Return the standby that is to follow where nobody said which: of the sound ones, the farthest."""
+        """Return the standby that is to follow where nobody said which: the farthest of the sound ones that
+        are not far behind, as one is that has only begun to join.
+        """
         there = [each.report for each in self.presence.members() if each.is_there]
-        standbys = [each for each in there if each.role == STANDBY and not each.fault]
+        standbys = [
+            each for each in there if each.role == STANDBY and not each.fault and each.lag_s < SUCCESSOR_LAG_S
+        ]
         return max(standbys, key=lambda each: each.position).name if standbys else ""
 
     def _execute_anew(self) -> None:

@@ -325,6 +325,9 @@ class CacheStore(PrefixStore):
                 raise OperatorError(self.reason)
             if is_over():
                 return
+            if self.state == FULL:
+                # There may be room again.
+                self.maintain()
             now = (self.journal.written, self.checkpoints)
             if now != progress:
                 progress, since = now, time.monotonic()

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.jetstream import OLDEST_SERVER, check_server, check_stream, unsynced
+from broker.cluster.jetstream import (
+    OLDEST_SERVER,
+    JetStreamLog,
+    LogServers,
+    check_server,
+    check_stream,
+    unsynced,
+)
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import (
     MOST_LINE_BYTES,
@@ -160,6 +167,30 @@ def test_a_server_that_says_nothing_is_passed_over() -> None:
     second.join(20)
 
 
+def test_a_log_goes_on_with_the_next_server_where_one_lets_in_and_answers_nothing() -> None:
+    ended, reached = threading.Event(), threading.Event()
+
+    def greet_and_wait(connected: socket.socket) -> None:
+        greet(connected)
+        ended.wait(20)
+
+    def be_reached(connected: socket.socket) -> None:
+        reached.set()
+        greet_and_wait(connected)
+
+    hanging, first = played(greet_and_wait)
+    other, second = played(be_reached)
+    log = JetStreamLog(LogServers((hanging, other), timeout_s=0.2), "main")
+    for _ in range(2):
+        with pytest.raises(LogUnavailable):
+            log.last()
+    assert reached.is_set()
+    log.close()
+    ended.set()
+    first.join(20)
+    second.join(20)
+
+
 def test_a_ping_while_a_message_is_half_sent_is_answered_behind_it() -> None:
     payload = b"x" * (24 << 20)
     seen: list[bytes] = []
@@ -204,17 +235,18 @@ def test_a_question_that_nobody_hears_at_first_is_asked_again_until_it_is_answer
         while found.count(b"PUB question ") < 3:
             found += connected.recv(1 << 16)
         asked.append(found.count(b"SUB "))
-        answer = b"MSG inbox 1 3\r\nyes\r\n"
+        answer = b"MSG inbox 2 3\r\nyes\r\n"
         # Whoever is asked twice may answer twice; the second answer belongs to nobody.
-        connected.sendall(2 * answer + b"MSG other 7 2\r\nno\r\n")
+        connected.sendall(2 * answer + b"MSG other 1 2\r\nno\r\n")
         while connected.recv(1 << 16):
             pass
 
     url, thread = played(play)
     connection = NatsConnection((url,), 20.0)
+    connection.subscribe("other")
     assert connection.request("question", b"", again_s=0.01).data == b"yes"
-    assert asked == [1]
-    assert [each.data for each in connection.messages(20.0)][-1] == b"no"
+    assert asked == [2]
+    assert [each.data for each in connection.messages(20.0)] == [b"no"]
     connection.close()
     thread.join(20)
 
