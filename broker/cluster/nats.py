@@ -187,8 +187,9 @@ class NatsConnection:
         return self._subscriptions
 
     def unsubscribe(self, subscription: int) -> None:
-        """Have none of them come any more; those that are on their way are dropped."""
+        """Have none of them come any more; those that came, and those on their way, are dropped."""
         self._live.discard(subscription)
+        self._messages = deque(each for each in self._messages if each.subscription != subscription)
         self._send([f"UNSUB {subscription}\r\n".encode()])
 
     def messages(self, timeout_s: float, *, wake: int = -1) -> list[Message]:
