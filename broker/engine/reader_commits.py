@@ -94,10 +94,10 @@ class ReaderCommits:
         named = link.named
         if named is None:
             return
-        if _seeks(link):
-            self._forget(link.node, named)
-        else:
+        if not _seeks(link):
             self._commit(link)
+        elif not link.node.deleted:
+            self._forget(link.node, named)
         named.link = None
         link.named = None
         if link in self.selective:

@@ -228,12 +228,17 @@ def test_a_reader_that_begins_by_a_time_holds_nobody_up_for_what_came_before(wor
     assert world.store.notes[reader_key("flights", "late")] == b"20"
 
 
-def test_a_reader_that_leaves_before_it_is_known_where_it_begins_leaves_nothing(world: World) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_reader_that_leaves_before_it_is_known_where_it_begins_leaves_nothing(
+    world: World, deleted: bool
+) -> None:
     node = filled(world, 20)
     assert node.stream is not None
     world.append()
     node.stream.trim(0)
     reading = Reading(world, node, "gone", "time", value=node.stream.latest_ms + 1)
+    if deleted:
+        world.engine.lifecycle.delete("flights")
     reading.leave()
     world.work()
     world.settle()
