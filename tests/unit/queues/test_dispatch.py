@@ -80,6 +80,30 @@ def test_consumers_that_share_a_window_never_pass_it_together() -> None:
         assert sum(len(sharer.got) for sharer in sharers) == 10
 
 
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+@pytest.mark.parametrize("turn", range(3))
+def test_a_full_window_of_a_connection_stops_its_own_consumers_only(discipline: str, turn: int) -> None:
+    """Two share a window of 3, which fills while messages are dealt; a third, elsewhere, goes on."""
+    window = Window(3, 100, None)
+
+    class Sharer(Taker):
+        def capacity(self) -> int:
+            return min(self.room, window.room())
+
+        def send(self, entry: Entry) -> None:
+            super().send(entry)
+            window.sent()
+
+    sharers, free = [Sharer(100), Sharer(100)], Taker(100)
+    for sharer in sharers:
+        sharer.shares = True
+    queue = queue_of(50)
+    DISCIPLINES[discipline](queue, [*sharers, free], turn)
+    shared = sum(len(sharer.got) for sharer in sharers)
+    assert shared <= 3
+    assert (len(free.got), queue.ready) == (50 - shared, 0)
+
+
 def test_fill_gives_the_next_in_turn_all_it_may_take() -> None:
     takers = [Taker(7), Taker(7), Taker(7)]
     fill(queue_of(10), list(takers), 1)
