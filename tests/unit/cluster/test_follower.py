@@ -284,7 +284,7 @@ def test_an_owner_that_was_reached_while_the_engine_was_down_has_time_to_speak_a
         return asked[-1]
 
     standby = Standby(engine, tmp_path / "b", 500, 3_600_000, reaches_owner)
-    until(lambda: standby.follower.at.reachable, "the log")
+    until(lambda: standby.follower.at.position == engine.last, "the standby to follow")
     engine.down = True
     until(lambda: True in asked or len(asked) > 2, "looks")
     engine.down = False
@@ -318,7 +318,7 @@ def test_that_an_owner_was_not_reached_is_forgotten_with_the_outage(
 
     # The lease is long: nothing is taken over.
     standby = Standby(engine, tmp_path / "b", reaches_owner=reaches_owner)
-    until(lambda: standby.follower.at.reachable, "the log")
+    until(lambda: standby.follower.at.position == engine.last, "the standby to follow")
     engine.down = True
     until(lambda: len(looks) > 1, "looks")
     engine.down = False
