@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from broker.store.check import check, stats
 from broker.store.disk import DiskStore
-from broker.store.faults import DamagedStore, SyncFault
+from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.port import FAILED, FULL, WRITING, OffsetGone, StreamLog
 from broker.store.segments import SegmentLog
 from broker.store.streamlogs import STREAMS
@@ -237,7 +237,11 @@ def test_retention_takes_whole_segments_and_readers_hear_of_it(tmp_path: Path) -
     world.store.close()
 
 
-def test_old_messages_go_though_nothing_comes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("most_bytes", "most_count", "age_ms"), [(0, 0, 1000), (1 << 16, 0, 0), (0, 500, 0)])
+def test_messages_go_though_nothing_comes(
+    tmp_path: Path, most_bytes: int, most_count: int, age_ms: int
+) -> None:
+    """They are old, or less is kept than was before."""
     world = World(tmp_path)
     world.create("a")
     stream = world.streams["a"]
@@ -247,11 +251,17 @@ def test_old_messages_go_though_nothing_comes(tmp_path: Path) -> None:
     world.appended()
     world.checkpoint()
     # All of it came in 1970.
-    stream.limit(0, 0, 1000)
+    stream.limit(most_bytes, most_count, age_ms)
     stream.segments.segment_bytes = 1 << 14  # type: ignore[attr-defined]
     world.until(lambda: stream.first_offset > 0)
     assert stream.next_offset == 2000
     world.store.close()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT])
+def test_what_may_work_again_by_itself_is_a_lack_of_room(code: int) -> None:
+    assert is_lack_of_room(OSError(code, "none left"))
+    assert not is_lack_of_room(OSError(errno.EIO, "broken"))
 
 
 def test_messages_wait_in_memory_while_the_segments_have_no_room(

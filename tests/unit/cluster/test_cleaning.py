@@ -134,6 +134,18 @@ def test_a_log_that_ceases_to_answer_within_a_snapshot_leaves_nobody_with_half_o
     assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
 
 
+def test_a_copy_takes_as_long_as_it_takes(cleaning: Cleaning, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker.cluster.cleaning, "LOOK_S", 0.05)
+    monkeypatch.setattr(broker.cluster.cleaning, "WAIT_S", 1.0)
+
+    def slow(target: Path, done: Callable[[Exception | None], None]) -> None:
+        threading.Timer(1.5, lambda: cleaning.backup(target, done)).start()
+
+    monkeypatch.setattr(cleaning.cleaner, "_backup", slow)
+    assert cleaning.cleaner.clean()
+    assert cleaning.engine.trimmed > 100
+
+
 def test_a_log_begins_with_no_part_of_a_group(cleaning: Cleaning, tmp_path: Path) -> None:
     with cleaning.lock:
         cleaning.owner.queue.append(301, DURABLE, 0, 0, b"x" * 3_000_000)
