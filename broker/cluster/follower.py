@@ -30,6 +30,7 @@ from broker.cluster.records import (
     Record,
     encode,
 )
+from broker.cluster.watchdog import telling
 from broker.errors import OperatorError
 from broker.store.cache import CacheStore
 from broker.store.faults import DamagedStore
@@ -88,7 +89,7 @@ class LogFollower:
 
     ``about`` is what the take-over says of this member; ``on_owner`` is called with what the owner says of
     itself whenever that changes, empty bytes where there is none. ``reaches_owner`` is asked while the log
-    doesn't answer; ``alive`` is called again and again, as long as this goes on.
+    doesn't answer; ``alive`` is called again and again, as long as this goes on, by any thread.
     """
 
     def __init__(
@@ -155,12 +156,14 @@ class LogFollower:
         Raises OperatorError where the directory can't be used: it belongs to another log, or is damaged in a
         way that doesn't let it be set aside.
         """
-        self._store = self._opened()
+        with telling(self._alive):
+            self._store = self._opened()
         try:
             self._until_it_answers()
             return self._follow()
         finally:
-            self._store.close()
+            with telling(self._alive):
+                self._store.close()
             self._log.close()
 
     # --- where to begin
@@ -193,9 +196,10 @@ class LogFollower:
         if fold is None:
             reason = self._useless or PLACE_GONE
             log.warning("%s: %s; it is set aside and built anew", self._directory, reason)
-            self._store.close()
-            set_aside(self._directory)
-            self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
+            with telling(self._alive):
+                self._store.close()
+                set_aside(self._directory)
+                self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
             self._beginning_at, self._useless = 0, ""
             fold = self._beginning()
             assert fold is not None
@@ -243,15 +247,11 @@ class LogFollower:
     def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
         log.info("%s: loading the snapshot of group %d", self._directory, group)
         self._useless = "it has a snapshot in part"
-        self._store.load_snapshot(self._each(pieces), max(epoch, 1), group)
+        with telling(self._alive):
+            self._store.load_snapshot(pieces, max(epoch, 1), group)
         for file in self._store.missing_bodies():
             self._fetch(file)
         self._useless = ""
-
-    def _each(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._alive()
-            yield piece
 
     # --- following
 
@@ -392,7 +392,8 @@ class LogFollower:
         """Fetch a body; return whether that is over, with it or, where the log's leader has none, without."""
         key = body_key(file)
         try:
-            receive_body(file, self._log.get_body(key))
+            with telling(self._alive):
+                receive_body(file, self._log.get_body(key))
         except DamagedStore:
             if self._log.has_body(key):
                 return False
@@ -486,7 +487,8 @@ class LogFollower:
 
     def _own(self) -> CellOwnership:
         self._tell()
-        self._store.settle()
+        with telling(self._alive):
+            self._store.settle()
         return CellOwnership(self._fold, self._claimed_ns)
 
     # --- the disk

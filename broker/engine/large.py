@@ -7,7 +7,6 @@ Nothing here opens a file: ``Files`` writes and reads on threads of its own and 
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -19,10 +18,8 @@ from broker.codec.bodyscan import BodyScan
 from broker.flow.gate import Gate
 from broker.queues.queue import Entry, Extra
 from broker.queues.schedule import Delayed
-from broker.store.port import LARGE_FILE, LARGE_NOTE
+from broker.store.port import LARGE_FILE, LARGE_NOTE, NO_ROOM
 
-# What the disk says where it is full.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # What is handed to the disk at a time.
 PIECE_BYTES = 1 << 18
 # What a stream out has read ahead: blocks, and bytes of each.

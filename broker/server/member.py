@@ -36,6 +36,7 @@ from broker.cluster.presence import (
     Presence,
 )
 from broker.cluster.records import cell_number
+from broker.cluster.watchdog import telling
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
 from broker.config.cluster import check_cluster, is_client_address
@@ -265,7 +266,7 @@ class Member:
         signal.signal(signal.SIGHUP, on_reload)
 
     def _tell_alive(self) -> None:
-        """Tell the service manager, as an owner's loop does."""
+        """Tell the service manager, as an owner's loop does; any thread may."""
         now_s = time.monotonic()
         if now_s >= self._alive_s + 1:
             self._alive_s = now_s
@@ -369,29 +370,30 @@ class Member:
             if bell:
                 bell[0]()
 
-        engine = JetStreamLog(self._engine, cluster.cell, cluster.replicas)
-        writer = LogWriter(engine, fold, lease, self._about, changed)
-        writer.start()
-        bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
-        if fold.group == 0 and fold.epoch == 1:
-            begin_with(self.settings.data, self.settings.journal_file_size, writer, bodies)
-        store = ReplicatedStore.own(
-            self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
-        )
-        bell.append(store.ring)
-        bodies.keep_only(store.bodies())
-        owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
-        server = Server(self.settings, self._reload, self._output, owned, self)
-        cleaner = LogCleaner(
-            JetStreamLog(self._engine, cluster.cell, cluster.replicas),
-            writer,
-            self.settings.data,
-            server.live_bytes,
-            server.copy_for_snapshot,
-            cluster.log_size,
-        )
-        server.container.failover = FailoverServers(self._failover_addresses())
-        opened = server.start()
+        with telling(self._tell_alive):
+            engine = JetStreamLog(self._engine, cluster.cell, cluster.replicas)
+            writer = LogWriter(engine, fold, lease, self._about, changed)
+            writer.start()
+            bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
+            if fold.group == 0 and fold.epoch == 1:
+                begin_with(self.settings.data, self.settings.journal_file_size, writer, bodies)
+            store = ReplicatedStore.own(
+                self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
+            )
+            bell.append(store.ring)
+            bodies.keep_only(store.bodies())
+            owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
+            server = Server(self.settings, self._reload, self._output, owned, self)
+            cleaner = LogCleaner(
+                JetStreamLog(self._engine, cluster.cell, cluster.replicas),
+                writer,
+                self.settings.data,
+                server.live_bytes,
+                server.copy_for_snapshot,
+                cluster.log_size,
+            )
+            server.container.failover = FailoverServers(self._failover_addresses())
+            opened = server.start()
         if self._stopped:
             # Told so while it took over: the broker has its own way to stop, and hands over.
             signal.raise_signal(signal.SIGTERM)

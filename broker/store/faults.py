@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import lmdb
 
 from broker.errors import OperatorError
-
-# There is none on the disk, or none for another open file; whatever meets the latter has written nothing.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+from broker.store.port import NO_ROOM
 
 
 class DamagedStore(OperatorError):  # noqa: N818 - it says what is, not that something went wrong

@@ -7,6 +7,7 @@ The reactor's thread calls everything here, and nothing here waits for a disk.
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import Protocol
 
@@ -24,6 +25,9 @@ REDELIVERED = 2
 LARGE = 4  # its body is in a file that a note names
 UNSURE = 8
 SPARED = 16  # one of its delivery count was no failure of its own
+
+# There is none on the disk, or none for another open file; whatever meets the latter has written nothing.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 # What a store is in.
 WRITING = "writing"

@@ -12,7 +12,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from broker.errors import OperatorError
 from broker.server.member import check_place
 from tests.cluster.applications import bodies, call, connection, send, take
 from tests.cluster.conftest import skip_without_servers
-from tests.cluster.world import MemberProcess, cell, wait_until
+from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tools.nats import NatsCluster, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.wire]
@@ -85,6 +85,13 @@ def takes_all(member: MemberProcess) -> None:
     assert bodies(take(member.amqp, "paged", len(PAGED))) == PAGED
 
 
+def trimming(folder: Path, log: NatsCluster, name: str) -> AbstractContextManager[Cell]:
+    """Make a cell of two members whose log is trimmed as soon as there is something to trim."""
+    return cell(
+        folder, members=2, extra=TIMES, policies=POLICIES, log=log, name=name, module="tests.cluster.eager"
+    )
+
+
 def test_a_broker_becomes_a_cell_and_what_is_left_of_it_a_new_one(
     tmp_path: Path, one_server: NatsCluster
 ) -> None:
@@ -121,15 +128,7 @@ def test_a_broker_becomes_a_cell_and_what_is_left_of_it_a_new_one(
 
 
 def test_a_member_joins_behind_a_log_that_was_trimmed(tmp_path: Path, one_server: NatsCluster) -> None:
-    with cell(
-        tmp_path,
-        members=2,
-        extra=TIMES,
-        policies=POLICIES,
-        log=one_server,
-        name="trimmed",
-        module="tests.cluster.eager",
-    ) as made:
+    with trimming(tmp_path, one_server, "trimmed") as made:
         owner = made.start()
         send(owner.amqp, "left", ["one", LARGE, "two"])
         for _ in range(3):
@@ -152,15 +151,7 @@ def test_a_member_joins_behind_a_log_that_was_trimmed(tmp_path: Path, one_server
 def test_a_standby_that_slept_while_the_log_was_trimmed_joins_anew_and_takes_over(
     tmp_path: Path, one_server: NatsCluster
 ) -> None:
-    with cell(
-        tmp_path,
-        members=2,
-        extra=TIMES,
-        policies=POLICIES,
-        log=one_server,
-        name="slept",
-        module="tests.cluster.eager",
-    ) as made:
+    with trimming(tmp_path, one_server, "slept") as made:
         owner = made.start()
         send(owner.amqp, "left", ["one", LARGE])
         made.settle()
@@ -185,12 +176,12 @@ def test_a_standby_that_slept_while_the_log_was_trimmed_joins_anew_and_takes_ove
         assert [found[0], bytes(found[1]) == LARGE, found[2]] == ["one", True, "behind the snapshot"]
 
 
-def test_a_standby_tells_its_service_manager_and_outlives_being_told_to_read_again(
-    tmp_path: Path, one_server: NatsCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def service_manager(path: Path) -> Iterator[list[bytes]]:
+    """Listen where a service manager would, and note each datagram."""
     told: list[bytes] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
+        manager.bind(str(path))
 
         def listen() -> None:
             # A manager that doesn't read is told nothing.
@@ -199,6 +190,18 @@ def test_a_standby_tells_its_service_manager_and_outlives_being_told_to_read_aga
 
         listening = threading.Thread(target=listen)
         listening.start()
+        try:
+            yield told
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                end.sendto(b"enough", str(path))
+            listening.join(30)
+
+
+def test_a_standby_tells_its_service_manager_and_outlives_being_told_to_read_again(
+    tmp_path: Path, one_server: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service_manager(tmp_path / "notify") as told:
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with cell(tmp_path, members=2, extra=TIMES, log=one_server, name="told") as made:
             owner = made.start()
@@ -214,9 +217,23 @@ def test_a_standby_tells_its_service_manager_and_outlives_being_told_to_read_aga
             standby.signal(signal.SIGHUP)
             wait_until(lambda: "read again when this member takes over" in standby.said, "a word")
             made.settle()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-            end.sendto(b"enough", str(tmp_path / "notify"))
-        listening.join(30)
+
+
+def test_a_member_that_restores_tells_its_service_manager(
+    tmp_path: Path, one_server: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service_manager(tmp_path / "notify") as told:
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with cell(
+            tmp_path, members=1, extra=TIMES, log=one_server, name="patient", module="tests.cluster.patient"
+        ) as made:
+            [member] = made.members
+            member.start()
+            wait_until(lambda: "restoring" in member.said, "the take-over")
+            before = len(told)
+            wait_until(lambda: b"WATCHDOG=1" in told[before:], "a sign of life")
+            assert f"{member.name} owns cell" not in member.said
+            assert made.wait_for_owner() is member
 
 
 def test_data_beside_which_nothing_can_be_put_are_refused() -> None:

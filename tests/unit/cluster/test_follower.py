@@ -99,6 +99,7 @@ class Standby:
         grace_ms: int = 1500,
         reaches_owner: Callable[[], bool] = lambda: True,
         log: MemoryLog | None = None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self.owners: list[bytes] = []
         self.result: CellOwnership | OperatorError | None = None
@@ -106,6 +107,7 @@ class Standby:
         self.follower = LogFollower(
             *(log or MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES),
             reaches_owner=reaches_owner,
+            alive=alive,
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -158,6 +160,21 @@ class StaleLog(MemoryLog):
             self.left -= 1
             return iter(())
         return super().get_body(key)
+
+
+class PatientLog(MemoryLog):
+    """A log that begins to give a body, and the rest once ``rest`` is set."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.begun = threading.Event()
+        self.rest = threading.Event()
+
+    def get_body(self, key: str) -> Iterator[bytes]:
+        for piece in super().get_body(key):
+            self.begun.set()
+            assert self.rest.wait(30)
+            yield piece
 
 
 class UnsteadyLog(MemoryLog):
@@ -560,7 +577,7 @@ def test_a_standby_waits_until_it_can_have_a_large_message_and_misses_no_group(
     def receive(file: LargeFile, pieces: Iterable[bytes]) -> None:
         tries.append(file.number)
         if len(tries) < 3:
-            raise fault
+            raise fault.with_traceback(None)
         receive_body(file, pieces)
 
     monkeypatch.setattr("broker.cluster.follower.receive_body", receive)
@@ -595,6 +612,24 @@ def test_a_body_that_a_replica_does_not_have_yet_is_waited_for(
         pass
     assert stale.left == 0
     assert (tmp_path / "b" / LARGE / "00000001").read_bytes() == body
+
+
+def test_a_body_that_takes_long_is_told_of(engine: MemoryEngine, owner: Owner, tmp_path: Path) -> None:
+    body = b"large" * 1000
+    large = LargeFile(1, tmp_path / "unused", len(body), crc32c(body))
+    engine.bodies[body_key(large)] = [body]
+    owner.put()
+    owner.store.note(f"{LARGE_NOTE}1/1/q", LARGE_FILE.pack(large.size, large.checksum))
+    owner.put()
+    patient = PatientLog(engine)
+    signs: list[int] = []
+    standby = Standby(engine, tmp_path / "b", log=patient, alive=lambda: signs.append(1))
+    assert patient.begun.wait(30)
+    before = len(signs)
+    until(lambda: len(signs) > before, "a sign of life while the body comes")
+    patient.rest.set()
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    standby.stop()
 
 
 def test_nobody_takes_over_without_a_body_that_its_notes_name(
