@@ -96,11 +96,11 @@ class Bridges:
     def _reserve(self, bridge: Bridge, wanted: list[tuple[Node, Node]]) -> None:
         for owner, taker in bridge.coupled:
             if (owner, taker) not in wanted:
-                owner.ledger.detach_gate(taker.gate)
+                owner.allocator.detach_gate(taker.gate)
                 taker.bridge_sources.remove(owner)
         for owner, taker in wanted:
             if (owner, taker) not in bridge.coupled:
-                owner.ledger.attach_gate(taker.gate, self._turn.now_ns)
+                owner.allocator.attach_gate(taker.gate, self._turn.now_ns)
                 taker.bridge_sources.append(owner)
         bridge.coupled = wanted
 
@@ -108,7 +108,7 @@ class Bridges:
         """How often a message is held, and which budgets it needs room in."""
         for owner in (bridge.source, *bridge.source.topics):
             places = len(list(self.takers(owner))) - sum(each.is_topic for each in self.takers(owner))
-            owner.ledger.copy(places)
+            owner.allocator.copy(places)
             self._update_claims(owner)
             self._turn.mark_dirty(owner)
 

@@ -30,7 +30,7 @@ class Changes:
         gate = node.gate
         for owner in node.owners():
             if gate.closed and gate.promised_msgs > 0:
-                owner.ledger.overpromised = True
+                owner.allocator.overpromised = True
             self._turn.mark_dirty(owner)
         if self.on_gate is not None:
             self.on_gate(node, self._turn.now_ns)
@@ -40,7 +40,7 @@ class Changes:
         """Close a node's gate by hand, or let it be as its depth says."""
         if node.gate.hold(held, self._turn.now_ns):
             self.gate_changed(node)
-        node.ledger.overpromised = True
+        node.allocator.overpromised = True
         self._turn.mark_dirty(node)
 
     def links_changed(self, node: Node) -> None:
@@ -67,7 +67,7 @@ class Changes:
     def overpromise(self, node: Node) -> None:
         """Have the next deal take back credit that is no longer covered by room at the node."""
         for owner in node.owners():
-            owner.ledger.overpromised = True
+            owner.allocator.overpromised = True
             self._turn.mark_dirty(owner)
 
 

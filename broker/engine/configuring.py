@@ -1,4 +1,4 @@
-"""A node's settings take effect: at its gate, its ledger, and whatever else acts on one of them."""
+"""A node's settings take effect: at its gate, its allocator, and whatever else acts on one of them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Configurator:
         self._set_thresholds(node, settings)
         if settings.priority_reserve or node.reserves_room:
             self._priorities.reserve(node, settings)
-        for account in node.ledger.accounts:
+        for account in node.allocator.accounts:
             account.resize(settings.producer_window)
         self._topology.settings_changed(node)
         self._changes.overpromise(node)

@@ -21,21 +21,21 @@ cdef class CreditDealer:
     cdef long _sharers_turn
 
     cpdef bint is_waited_for(self) except -1
-    @cython.locals(ledger=CreditAllocator)
+    @cython.locals(allocator=CreditAllocator)
     cpdef list add_sharer(self, list sharing, Node node)
-    @cython.locals(node=Node, ledger=CreditAllocator, before=long)
+    @cython.locals(node=Node, allocator=CreditAllocator, before=long)
     cpdef object deal_in_turn(self, list sharing)
-    @cython.locals(ledger=CreditAllocator)
+    @cython.locals(allocator=CreditAllocator)
     cpdef object deal(self, Node node)
     @cython.locals(account=ProducerCredit, size=long, taken=long, gate=Gate)
-    cdef object _want(self, CreditAllocator ledger)
+    cdef object _want(self, CreditAllocator allocator)
     @cython.locals(account=ProducerCredit, taken=long)
-    cdef object _want_entry(self, CreditAllocator ledger)
+    cdef object _want_entry(self, CreditAllocator allocator)
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cpdef object look_at_budgets(self, object nodes)
     cdef bint _has_room(self) except -1
     cdef object _serve_connections(self, bint idle)
-    @cython.locals(each=Node, gate=Gate, ledger=CreditAllocator, size=long)
+    @cython.locals(each=Node, gate=Gate, allocator=CreditAllocator, size=long)
     cdef list _lenders(self, Node node)
     cpdef long _rank(self, Node node) except? -1
     @cython.locals(part=Node, taken=long)
@@ -48,4 +48,4 @@ cdef class CreditDealer:
     cdef bint _comes_before(self, Node node, Gate budget, Node keeper) except -1
     cdef long _goal(self, Node node, Gate budget) except -1
     @cython.locals(account=ProducerCredit, gate=Gate, size=long, taken=long)
-    cdef Gate _short_for(self, CreditAllocator ledger)
+    cdef Gate _short_for(self, CreditAllocator allocator)

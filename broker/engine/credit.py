@@ -1,8 +1,8 @@
 """Credit over several nodes: who is dealt first, and who waits for the room of a budget that nodes share.
 
-The credit of one address is its ledger's (``flow.allocator``). Here are the rules between addresses (FLOW §2
-rules 4 and 5): nodes take turns, room of a short budget goes to the node that has least of it, and idle
-producers of one node lend their credit to those of another.
+The credit of one address is its allocator's (``flow.allocator``). Here are the rules between addresses
+(FLOW §2 rules 4 and 5): nodes take turns, room of a short budget goes to the node that has least of it, and
+idle producers of one node lend their credit to those of another.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class CreditDealer:
 
     def add_sharer(self, sharing: list[Node] | None, node: Node) -> list[Node] | None:
         """Those of a turn that share a gate with others, and for whom there is something to do."""
-        ledger = node.ledger
-        if not (ledger.line or ledger.rest or ledger.overpromised):
+        allocator = node.allocator
+        if not (allocator.line or allocator.rest or allocator.overpromised):
             return sharing
         if sharing is None:
             return [node]
@@ -96,15 +96,15 @@ class CreditDealer:
         if self.keeper is not None and not self._goes_on_keeping(self.keeper):
             self.keeper = None
         for node in sharing:
-            ledger = node.ledger
-            if ledger.line and self._leaves_room(node):
-                ledger.wait_its_turn(self._turn.now_ns)
+            allocator = node.allocator
+            if allocator.line and self._leaves_room(node):
+                allocator.wait_its_turn(self._turn.now_ns)
                 self.timed_nodes[node] = None
-                self._want(ledger)
+                self._want(allocator)
                 continue
-            before = ledger.promised_msgs - ledger.parked_msgs
+            before = allocator.promised_msgs - allocator.parked_msgs
             self.deal(node)
-            if ledger.promised_msgs - ledger.parked_msgs > before:
+            if allocator.promised_msgs - allocator.parked_msgs > before:
                 self._sharers_turn += 1
                 node.served = self._sharers_turn
                 node.served_ns = self._turn.now_ns
@@ -112,46 +112,46 @@ class CreditDealer:
                 node.kept_ns = 0
                 if self.keeper is node:
                     self.keeper = None
-            elif ledger.line:
+            elif allocator.line:
                 self._pass_over(node)
 
     def deal(self, node: Node) -> None:
-        ledger = node.ledger
-        if ledger.line or ledger.rest or ledger.overpromised:
+        allocator = node.allocator
+        if allocator.line or allocator.rest or allocator.overpromised:
             if node.shelf is not None and self._storing is not None and self._storing.behind:
                 self.timed_nodes[node] = None
                 return
-            ledger.settle_turn(self._turn.now_ns)
-            if ledger.budgets_in_demand:
-                self.budgets_in_demand.update(dict.fromkeys(ledger.budgets_in_demand))
-                ledger.budgets_in_demand.clear()
-            if ledger.line or ledger.rest:
+            allocator.settle_turn(self._turn.now_ns)
+            if allocator.budgets_in_demand:
+                self.budgets_in_demand.update(dict.fromkeys(allocator.budgets_in_demand))
+                allocator.budgets_in_demand.clear()
+            if allocator.line or allocator.rest:
                 self.timed_nodes[node] = None
-            if ledger.line:
-                self._want(ledger)
+            if allocator.line:
+                self._want(allocator)
                 # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
                 if (node.topics or node.shared > 0 or self._bridges) and self._lenders(node):
                     self.borrowing[node] = None
 
-    def _want(self, ledger: CreditAllocator) -> None:
+    def _want(self, allocator: CreditAllocator) -> None:
         """Somebody waits: where a budget has no room for what comes next, it is looked at in every turn."""
-        account = ledger.line[0]
+        account = allocator.line[0]
         size = account.parked[0][1] if account.parked else account.reserve_bytes
         for gate in (self._memory, self._disk, self._temp):
             if account.parked and gate is self._memory:
                 continue
-            taken = ledger.takes(gate, size)
+            taken = allocator.takes(gate, size)
             if taken > 0 and gate.room(taken) == 0:
                 self.wanted[gate] = min(taken, self.wanted.get(gate, taken))
                 gate.wanted = True
-        if ledger.parked_msgs > 0:
-            self._want_entry(ledger)
+        if allocator.parked_msgs > 0:
+            self._want_entry(allocator)
 
-    def _want_entry(self, ledger: CreditAllocator) -> None:
+    def _want_entry(self, allocator: CreditAllocator) -> None:
         """What is parked is in memory already, and may be all there is room for: that isn't in its way."""
-        for account in ledger.line:
+        for account in allocator.line:
             if account.parked:
-                taken = ledger.takes(self._memory, account.parked[0][1])
+                taken = allocator.takes(self._memory, account.parked[0][1])
                 if taken > 0 and not self._memory.takes_parked(taken):
                     self.entering_bytes = min(taken, self.entering_bytes or taken)
                 return
@@ -199,13 +199,15 @@ class CreditDealer:
 
     def _spared(self, nodes: list[Node], budget: Gate) -> set[Node]:
         """Those that have less of a budget than any other node that waits for it, and so lend it nothing."""
-        waiting = [node for node in self.timed_nodes if node.ledger.line and node.ledger.takes(budget, 1) > 0]
+        waiting = [
+            node for node in self.timed_nodes if node.allocator.line and node.allocator.takes(budget, 1) > 0
+        ]
         least = sorted((self._taken(node, budget), number) for number, node in enumerate(waiting))[:2]
         if not least:
             return set()
         neediest = waiting[least[0][1]]
         others = least[1][0] if len(least) > 1 else 0
-        holding = [node for node in nodes if node.ledger.promised_msgs > 0]
+        holding = [node for node in nodes if node.allocator.promised_msgs > 0]
         return {
             node
             for node in holding
@@ -246,17 +248,17 @@ class CreditDealer:
             rivals = self._rivals(node)
             if rivals:
                 found.append((None, rivals))
-        ledger = node.ledger
-        if not ledger.line:
+        allocator = node.allocator
+        if not allocator.line:
             return found
-        size = ledger.line[0].reserve_bytes
+        size = allocator.line[0].reserve_bytes
         for each in (node, *node.subscriptions):
             gate = each.gate
             if each.never_blocks_publishers or gate.room(size) > 0:
                 continue
             if gate.closed:
                 return []
-            if gate.promised_msgs > ledger.promised_msgs:
+            if gate.promised_msgs > allocator.promised_msgs:
                 owners = [owner for owner in each.owners() if owner is not node]
                 if owners:
                     found.append((gate, owners))
@@ -268,10 +270,10 @@ class CreditDealer:
         """Take back what their idle links hold beyond their share; those that never used any rest, and are
         asked again from time to time. Those that are ``spared`` lose only what is held in vain.
         """
-        accounts = [account for node in nodes for account in node.ledger.accounts]
+        accounts = [account for node in nodes for account in node.allocator.accounts]
         shares = Level(accounts, room, whole, self._turn.now_ns, budget)
         for node in nodes:
-            if node.ledger.lend(self._turn.now_ns, shares, node in spared) > 0:
+            if node.allocator.lend(self._turn.now_ns, shares, node in spared) > 0:
                 self.timed_nodes[node] = None
 
     def _rank(self, node: Node) -> int:
@@ -287,7 +289,7 @@ class CreditDealer:
         keeper = self.keeper
         if keeper is None or keeper is node:
             return False
-        if node.ledger.takes(self.kept, node.ledger.line[0].reserve_bytes) == 0:
+        if node.allocator.takes(self.kept, node.allocator.line[0].reserve_bytes) == 0:
             return False
         if self._turn.now_ns - keeper.kept_ns < KEEP_NS:
             return True
@@ -297,7 +299,7 @@ class CreditDealer:
         """A node that needs room of a budget got none. Where others took each crumb that came free, and its
         messages are larger than theirs, they leave it what comes.
         """
-        gate = self._short_for(node.ledger)
+        gate = self._short_for(node.allocator)
         if gate is None:
             return
         node.passed_over += 1
@@ -316,11 +318,11 @@ class CreditDealer:
         return self._goal(node, budget) < self._goal(keeper, self.kept)
 
     def _goes_on_keeping(self, node: Node) -> bool:
-        return bool(node.ledger.line) and not node.deleted and self._short_for(node.ledger) is self.kept
+        return bool(node.allocator.line) and not node.deleted and self._short_for(node.allocator) is self.kept
 
     def _goal(self, node: Node, budget: Gate) -> int:
         """What it will take of a budget once it has room for its next message."""
-        return self._taken(node, budget) + node.ledger.takes(budget, node.ledger.line[0].reserve_bytes)
+        return self._taken(node, budget) + node.allocator.takes(budget, node.allocator.line[0].reserve_bytes)
 
     def _taken(self, node: Node, budget: Gate) -> int:
         """What messages and promises of a node take of a budget, in bytes."""
@@ -330,14 +332,14 @@ class CreditDealer:
             taken += part.gate.promised_bytes
         return taken
 
-    def _short_for(self, ledger: CreditAllocator) -> Gate | None:
+    def _short_for(self, allocator: CreditAllocator) -> Gate | None:
         """The budget without room for what comes next, where the node's own threshold has some."""
-        account = ledger.line[0]
+        account = allocator.line[0]
         size = account.reserve_bytes
-        if account.parked or ledger.gate.room(size) == 0:
+        if account.parked or allocator.gate.room(size) == 0:
             return None
         for gate in (self._memory, self._disk, self._temp):
-            taken = ledger.takes(gate, size)
+            taken = allocator.takes(gate, size)
             if taken > 0 and gate.room(taken) == 0:
                 return gate
         return None

@@ -86,7 +86,7 @@ class DeferredSettlement:
         account.held -= 1
         account.port.confirm(held)
         if not account.closed and account.outstanding <= account.low:
-            self._topic.ledger.renew(account, self._engine.turn.now_ns)
+            self._topic.allocator.renew(account, self._engine.turn.now_ns)
 
     def end(self) -> None:
         """The topic is gone, and all that was in its channels with it: nothing is waited for any more."""

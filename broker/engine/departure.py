@@ -84,8 +84,8 @@ class Departure:
         if node.bridge_sources:
             self._wake_in_turn(node)
             return
-        ledger = node.ledger
-        if ledger.line or ledger.rest:
+        allocator = node.allocator
+        if allocator.line or allocator.rest:
             self._turn.mark_dirty(node)
         if node.topics:
             self._wake_topics(node)
@@ -96,12 +96,12 @@ class Departure:
             # Whose publishers are first to be dealt what came free changes each time.
             node.topics.append(node.topics.pop(0))
         for topic in node.topics:
-            ledger = topic.ledger
+            allocator = topic.allocator
             # Where another gate leaves no room this one's makes no difference (bench: subscribers).
             if (
                 not node.never_blocks_publishers
-                and (ledger.line or ledger.rest)
-                and not ledger.is_shut_by_other(node.gate)
+                and (allocator.line or allocator.rest)
+                and not allocator.is_shut_by_other(node.gate)
             ):
                 self._turn.mark_dirty(topic)
             if topic.awaiting is not None:
@@ -112,6 +112,6 @@ class Departure:
         owners = node.owners()
         first = node.queue.next_seq % len(owners)
         for owner in owners[first:] + owners[:first]:
-            ledger = owner.ledger
-            if ledger.line or ledger.rest:
+            allocator = owner.allocator
+            if allocator.line or allocator.rest:
                 self._turn.mark_dirty(owner)

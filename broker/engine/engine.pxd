@@ -45,5 +45,5 @@ cdef class Engine:
     @cython.locals(commit=GroupCommit, node=Node, was_behind=bint)
     cpdef object attend_store(self)
     cdef object _look_at_budgets(self)
-    @cython.locals(node=Node, ledger=CreditAllocator, due=long, behind=bint)
+    @cython.locals(node=Node, allocator=CreditAllocator, due=long, behind=bint)
     cdef object _wake_timed_nodes(self)

@@ -180,7 +180,7 @@ class Engine:
         behind = self.durability.is_behind()
         for node in self.credit.timed_nodes:
             # Nothing is dealt while too much waits for the disk; attend_store says when it is over.
-            due = 0 if behind and node.shelf is not None else node.ledger.next_deadline()
+            due = 0 if behind and node.shelf is not None else node.allocator.next_deadline()
             if node.refuse_ns and (due == 0 or node.refuse_ns < due):
                 due = node.refuse_ns
             if due and (earliest == 0 or due < earliest):
@@ -227,12 +227,12 @@ class Engine:
     def _wake_timed_nodes(self) -> None:
         behind = self.durability.is_behind()
         for node in list(self.credit.timed_nodes):
-            ledger = node.ledger
+            allocator = node.allocator
             if node.refuse_ns and node.refuse_ns <= self.turn.now_ns:
                 self.parking.refuse_overdue(node)
-            if not ledger.line and not ledger.rest and not node.refuse_ns:
+            if not allocator.line and not allocator.rest and not node.refuse_ns:
                 self.credit.timed_nodes.pop(node, None)
                 continue
-            due = 0 if behind and node.shelf is not None else ledger.next_deadline()
+            due = 0 if behind and node.shelf is not None else allocator.next_deadline()
             if due and due <= self.turn.now_ns:
                 self.turn.mark_dirty(node)

@@ -37,7 +37,7 @@ cdef class Intake:
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
                       Transaction transaction=*) except -1
-    @cython.locals(ledger=CreditAllocator)
+    @cython.locals(allocator=CreditAllocator)
     cdef long _arrive_unpromised(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
                                  long size, Transaction transaction) except -1
     @cython.locals(size=long)

@@ -93,7 +93,7 @@ class Intake:
         ):
             return constants.PARK
         if verdict == constants.TAKEN:
-            if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
+            if not self._fits(node, data, size, True) and node.allocator.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
                 return constants.PARK
             if transaction is not None:
@@ -107,9 +107,9 @@ class Intake:
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == constants.STORING and self._durability.is_behind():
-                    node.ledger.wait(account, self._turn.now_ns)
+                    node.allocator.wait(account, self._turn.now_ns)
                 else:
-                    node.ledger.renew(account, self._turn.now_ns)
+                    node.allocator.renew(account, self._turn.now_ns)
             return code
         if verdict == constants.LATE:
             if settled:
@@ -136,7 +136,7 @@ class Intake:
         elif account.use(size, self._turn.now_ns) == constants.VIOLATION:
             return constants.OVERSENT
         elif account.outstanding <= account.low:
-            node.ledger.renew(account, self._turn.now_ns)
+            node.allocator.renew(account, self._turn.now_ns)
         node.refused += 1
         return constants.REFUSED
 
@@ -153,9 +153,9 @@ class Intake:
         """Take a message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self._turn.now_ns
-        ledger = node.ledger
-        if (not ledger.line and ledger.room(size) > 0) or (
-            node.reserves_room and is_high(node, data) and ledger.urgent_room(size) > 0
+        allocator = node.allocator
+        if (not allocator.line and allocator.room(size) > 0) or (
+            node.reserves_room and is_high(node, data) and allocator.urgent_room(size) > 0
         ):
             if transaction is not None:
                 return self.hold(transaction, node, account, data, bits)
@@ -167,7 +167,7 @@ class Intake:
             account.overrun_count += 1
             node.overrun += 1
             return constants.PARK
-        if node.hot.when_full == constants.FULL_REJECT and not ledger.is_only_promised(size):
+        if node.hot.when_full == constants.FULL_REJECT and not allocator.is_only_promised(size):
             node.refused += 1
             return constants.REFUSED
         return constants.PARK
@@ -181,7 +181,7 @@ class Intake:
         if bits >> constants.LARGE_SHIFT:
             body = self._large.of(bits)
             size += body.size
-        node.ledger.hold_uncommitted(size)
+        node.allocator.hold_uncommitted(size)
         transaction.post(node, account.origin, data, bits, size, body)
         # Its sender may wait for more, which others have to give back.
         self._turn.mark_dirty(node)
@@ -192,7 +192,7 @@ class Intake:
         if is_high(node, data):
             account.mixed = account.mixed or not account.urgent
             return False
-        if not account.urgent or (not account.parked and node.ledger.room(size) > 0):
+        if not account.urgent or (not account.parked and node.allocator.room(size) > 0):
             return False
         account.parks_bulk = True
         return True

@@ -85,9 +85,9 @@ class Letters:
         """Return whether a dead-letter node would take so many letters now, of so many bytes before they are
         written on.
         """
-        gate, ledger = target.gate, target.ledger
+        gate, allocator = target.gate, target.allocator
         nbytes += msgs * WRITTEN_BYTES
-        if ledger.line or ledger.room(1) < msgs or ledger.room(nbytes) < 1:
+        if allocator.line or allocator.room(1) < msgs or allocator.room(nbytes) < 1:
             return False
         if target.is_topic or target.hot.overflow not in (
             constants.OVERFLOW_REJECT,

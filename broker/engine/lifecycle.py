@@ -76,7 +76,7 @@ class Lifecycle:
         node = Node(name, settings.kind)
         if settings.queue_type == "stream":
             shelf = self._streams.open(node, settings.durable, definition, shelf)
-        node.ledger.budget(self._depths.memory, self._large.most)
+        node.allocator.budget(self._depths.memory, self._large.most)
         self._configurator.apply(node, settings)
         if shelf is not None:
             self._set_on(node, shelf)
@@ -163,7 +163,7 @@ class Lifecycle:
 
     def stand_in(self, node: Node, settings: NodeSettings) -> None:
         """Have a node that nobody finds take nothing: whatever is sent to it waits."""
-        node.ledger.budget(self._depths.memory, self._large.most)
+        node.allocator.budget(self._depths.memory, self._large.most)
         self._configurator.apply(node, settings)
         self._changes.hold(node, True)
 
@@ -212,7 +212,7 @@ class Lifecycle:
 
     def _close_accounts(self, node: Node) -> None:
         """What was parked here has its answer, or is where it came from; so has what channels hold back."""
-        for account in list(node.ledger.accounts):
+        for account in list(node.allocator.accounts):
             if isinstance(account.port, Transfer):
                 account.port.close(f"'{node.name}' was deleted")
                 continue

@@ -14,7 +14,7 @@ from broker.store.port cimport QueueLog
 cdef class Node:
     cdef public str name, kind, address
     cdef public Gate gate
-    cdef public CreditAllocator ledger
+    cdef public CreditAllocator allocator
     cdef public Queue queue
     cdef public LastValueQueue last_values
     cdef public object stream

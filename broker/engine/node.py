@@ -146,7 +146,7 @@ class Node:
         self.kind = kind
         self.is_topic = kind == "topic"
         self.gate = Gate(name)
-        self.ledger = CreditAllocator(self.gate)
+        self.allocator = CreditAllocator(self.gate)
         self.queue = Queue()
         self.consumers: list[Consumer] = []
         self.subscriptions: list[Node] = []

@@ -63,6 +63,6 @@ class Parking:
         node.timed_parked.clear()
         node.refuse_ns = 0
         if park_timeout_ns:
-            node.timed_parked.update(account for account in node.ledger.accounts if account.parked)
+            node.timed_parked.update(account for account in node.allocator.accounts if account.parked)
             # The next turn finds out when each is due.
             node.refuse_ns = 1 if node.timed_parked else 0

@@ -50,16 +50,16 @@ class Priorities:
         node.gate.reserve(settings.priority_reserve)
         node.reserves_room = settings.priority_reserve > 0
         node.reserve_from = settings.priority_reserve_from
-        for account in node.ledger.accounts:
+        for account in node.allocator.accounts:
             classify(node, account)
         for owner in node.owners():
-            owner.ledger.trim_bulk(self._turn.now_ns)
+            owner.allocator.trim_bulk(self._turn.now_ns)
             self._turn.mark_dirty(owner)
 
 
 def classify(node: Node, account: ProducerCredit) -> None:
     """Give a producer its part in the reserve, if it says that it sends such priorities only."""
-    node.ledger.classify(account, node.reserves_room and account.stated >= node.reserve_from)
+    node.allocator.classify(account, node.reserves_room and account.stated >= node.reserve_from)
 
 
 def is_high(node: Node, data: bytes) -> bool:

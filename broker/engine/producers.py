@@ -1,4 +1,4 @@
-"""Producer links come and go: each has an account at its node's ledger."""
+"""Producer links come and go: each has an account at its node's allocator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Producers:
         if node.settings is UNCONFIGURED:
             raise RuntimeError(f"node '{node.name}' was never configured")
         window = node.settings.producer_window if promised else 0
-        account = node.ledger.open(port, window, node.settings.initial_credit, self._turn.now_ns, budget)
+        account = node.allocator.open(port, window, node.settings.initial_credit, self._turn.now_ns, budget)
         account.place = node
         self._used(node)
         return account

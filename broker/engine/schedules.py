@@ -206,10 +206,10 @@ class Schedules:
             data = message.with_delivery_time(data, due_ms)
             bits = self._large.bits_of(data, None if extra is None else extra.body)
             size = len(data) + self._large.size_of(bits)
-            gate, ledger = target.gate, target.ledger
+            gate, allocator = target.gate, target.allocator
             if (
-                ledger.line
-                or ledger.room(size) <= ahead
+                allocator.line
+                or allocator.room(size) <= ahead
                 or gate.depth_msgs + ahead >= target.hard_msgs
                 or gate.depth_bytes + (ahead + 1) * size > target.hard_bytes
             ):

@@ -56,7 +56,7 @@ class Topology:
         topic.subscriptions.append(node)
         node.topics.append(topic)
         _count_shared(node, topic, 1)
-        topic.ledger.copy(len(topic.subscriptions))
+        topic.allocator.copy(len(topic.subscriptions))
         self._update_enforcement(topic)
         self.attach_gates(node)
         self._bound(topic, node)
@@ -66,9 +66,9 @@ class Topology:
         _count_shared(node, topic, -1)
         topic.subscriptions.remove(node)
         node.topics.remove(topic)
-        topic.ledger.copy(len(topic.subscriptions))
+        topic.allocator.copy(len(topic.subscriptions))
         if _is_attached(topic, node):
-            topic.ledger.detach_gate(node.gate)
+            topic.allocator.detach_gate(node.gate)
         self._update_enforcement(topic)
         self._bound(topic, node)
 
@@ -135,9 +135,9 @@ class Topology:
             wanted = topic.heeds(node)
             attached = _is_attached(topic, node)
             if wanted and not attached:
-                topic.ledger.attach_gate(node.gate, self._turn.now_ns)
+                topic.allocator.attach_gate(node.gate, self._turn.now_ns)
             elif attached and not wanted:
-                topic.ledger.detach_gate(node.gate)
+                topic.allocator.detach_gate(node.gate)
             if wanted != attached:
                 self._turn.mark_dirty(topic)
 
@@ -150,9 +150,9 @@ class Topology:
         if stored == 0 and (failed or any(each.shelf is not None for each in takers)):
             # Nothing is kept, yet what is sent here is to wait while nothing can be.
             stored = 1
-        node.ledger.claim(self._depths.disk, stored)
-        node.ledger.claim(self._depths.temp, sum(each in self.paging for each in takers))
-        if node.ledger.overpromised:
+        node.allocator.claim(self._depths.disk, stored)
+        node.allocator.claim(self._depths.temp, sum(each in self.paging for each in takers))
+        if node.allocator.overpromised:
             self._turn.mark_dirty(node)
 
     def hold_disk(self, held: bool) -> None:
@@ -162,8 +162,8 @@ class Topology:
             self._changes.budget_changed(disk)
         for node in self.nodes.values():
             self.update_claims(node)
-            if node.ledger.takes(disk, 1) > 0:
-                node.ledger.overpromised = True
+            if node.allocator.takes(disk, 1) > 0:
+                node.allocator.overpromised = True
                 self._turn.mark_dirty(node)
 
 
@@ -179,7 +179,7 @@ def has_takers(node: Node) -> bool:
 
 def _is_attached(topic: Node, node: Node) -> bool:
     """Return whether the topic's publishers need room at the node as it is bound, whatever bridges do."""
-    return topic.ledger.ways_to(node.gate) > node.bridge_sources.count(topic)
+    return topic.allocator.ways_to(node.gate) > node.bridge_sources.count(topic)
 
 
 def _count_shared(node: Node, topic: Node, change: int) -> None:

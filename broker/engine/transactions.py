@@ -189,12 +189,12 @@ class Transactions:
         for post in transaction.posts:
             if first is None or post.node is not first.node or post.size != first.size:
                 if first is not None:
-                    first.node.ledger.release_uncommitted(first.size, msgs)
+                    first.node.allocator.release_uncommitted(first.size, msgs)
                 first = post
                 msgs = 0
             msgs += 1
         if first is not None:
-            first.node.ledger.release_uncommitted(first.size, msgs)
+            first.node.allocator.release_uncommitted(first.size, msgs)
 
     def _wake(self, node: Node) -> None:
         """Have whoever waits for room that a message of this node had kept be dealt it."""

@@ -56,7 +56,7 @@ class ConnectionBudget:
                 return
             taken = min(excess, account.outstanding)
             if taken > 0:
-                account.ledger.take_back(account, taken, now_ns)
+                account.allocator.take_back(account, taken, now_ns)
 
     def serve(self, now_ns: int) -> list[Any]:
         """Put those who wait in line at their nodes again; return them.
@@ -71,5 +71,5 @@ class ConnectionBudget:
         self.asking = len(waiting)
         for account in waiting:
             account.waits_for_budget = False
-            account.ledger.wait(account, now_ns)
+            account.allocator.wait(account, now_ns)
         return waiting

@@ -51,8 +51,8 @@ class Level:
         if self.budget is None:
             return 1
         if account.budget is not None and account.budget.gate is self.budget:
-            return account.ledger.reservations.held(account.reserve_bytes)
-        return account.ledger.reservations.takes(self.budget, account.reserve_bytes)
+            return account.allocator.reservations.held(account.reserve_bytes)
+        return account.allocator.reservations.takes(self.budget, account.reserve_bytes)
 
     def spared(self, account: ProducerCredit) -> int:
         """Return how much credit one may hold that never used any: an even part of a quarter of the room."""

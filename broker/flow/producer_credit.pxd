@@ -30,7 +30,7 @@ cdef class AllocatorPort:
 
 @cython.final
 cdef class ProducerCredit:
-    cdef public AllocatorPort ledger
+    cdef public AllocatorPort allocator
     cdef public Port port
     cdef public long window_max, initial, window, low
     cdef public long outstanding, withdrawn, held, used, used_mark

@@ -131,13 +131,13 @@ class ProducerCredit:
 
     def __init__(
         self,
-        ledger: AllocatorPort,
+        allocator: AllocatorPort,
         port: Port,
         window_max: int,
         initial: int,
         budget: ConnectionBudget | None,
     ) -> None:
-        self.ledger = ledger
+        self.allocator = allocator
         self.budget = budget
         self.waits_for_budget = False
         # The node it is an account at, for whoever deals; opaque.
@@ -154,8 +154,8 @@ class ProducerCredit:
         self.used = 0
         self.used_mark = 0
         # With the typed attribute, for what is compiled reaches it through that alone.
-        self.reserve_bytes = self.ledger.reservations.strict_bytes() or (
-            self.ledger.reservations.gate.typical_bytes or UNKNOWN_BYTES
+        self.reserve_bytes = self.allocator.reservations.strict_bytes() or (
+            self.allocator.reservations.gate.typical_bytes or UNKNOWN_BYTES
         )
         self.learned_bytes = self.reserve_bytes
         self.passed_over = 0
@@ -218,11 +218,11 @@ class ProducerCredit:
         self.last_used_ns = now_ns
         if size > self.reserve_bytes and self.outstanding > 0:
             # Its connection's budget may take back all credit for that, this message's too: then it is late.
-            self.ledger.misjudged(self)
+            self.allocator.misjudged(self)
         if self.outstanding > 0:
             self.outstanding -= 1
             self.used += 1
-            self.ledger.spend(self)
+            self.allocator.spend(self)
             if self.outstanding == 0 and (self.waiting or self.waits_for_budget):
                 self.blocked_since_ns = now_ns
             return constants.TAKEN
@@ -237,11 +237,11 @@ class ProducerCredit:
         """Take back ``msgs`` credits that the peer counts as used and sent nothing for: it asks for new."""
         given = min(msgs, self.outstanding)
         late = min(msgs - given, self.withdrawn)
-        self.ledger.give_back(self, given)
+        self.allocator.give_back(self, given)
         self.withdrawn -= late
         self.used += given + late
         if self.outstanding <= self.low:
-            self.ledger.wait(self, now_ns)
+            self.allocator.wait(self, now_ns)
 
     # --- messages that wait outside the node
 
@@ -252,12 +252,12 @@ class ProducerCredit:
         come later. A ``patient`` one waits as long as it takes (``refuse_until``).
         """
         if self.outstanding > 0:
-            self.ledger.withdraw(self, self.outstanding, now_ns)
+            self.allocator.withdraw(self, self.outstanding, now_ns)
         self.parked.append((message, size, 0 if patient else now_ns))
-        self.ledger.count_parked(self, 1, size)
+        self.allocator.count_parked(self, 1, size)
         if self.budget is not None:
             self.budget.trim(now_ns)
-        self.ledger.wait(self, now_ns)
+        self.allocator.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
         """Take a parked message back without admitting it; false if it isn't parked any more."""
@@ -265,14 +265,14 @@ class ProducerCredit:
             if item[0] is message:
                 self.parked.remove(item)
                 self.parks_bulk = self.parks_bulk and len(self.parked) > 0
-                self.ledger.count_parked(self, -1, item[1])
+                self.allocator.count_parked(self, -1, item[1])
                 return True
         return False
 
     def next_parked(self) -> tuple[object, int]:
         """Take out the oldest parked message; return it and its size."""
         message, size, _ = self.parked.popleft()
-        self.ledger.count_parked(self, -1, size)
+        self.allocator.count_parked(self, -1, size)
         self.parks_bulk = self.parks_bulk and len(self.parked) > 0
         return message, size
 
@@ -283,10 +283,10 @@ class ProducerCredit:
             if oldest is None or oldest[2] > since_ns:
                 break
             self.parked.remove(oldest)
-            self.ledger.count_parked(self, -1, oldest[1])
+            self.allocator.count_parked(self, -1, oldest[1])
             self.port.refuse(oldest[0])
         if not self.parked and self.window_max == 0 and self.waiting:
-            self.ledger.leave_line(self)
+            self.allocator.leave_line(self)
         return 0 if oldest is None else oldest[2]
 
     # --- the window
@@ -313,7 +313,7 @@ class ProducerCredit:
 
     def close(self) -> None:
         """Give every reservation back; what is parked is forgotten, its outcome was never told."""
-        self.ledger.leave(self)
+        self.allocator.leave(self)
 
     # --- how the link uses its credit
 

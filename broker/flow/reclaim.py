@@ -43,11 +43,11 @@ def lend_of(account: ProducerCredit, now_ns: int, shares: Level, overdue: bool =
     freed = take_idle(account, keep, account.outstanding, now_ns, lent=True)
     if account.outstanding == 0 and account.waiting and not account.parked:
         # It did nothing with what it had: being in line for more doesn't say that it wants it.
-        account.ledger.leave_line(account)
-        account.ledger.let_rest(account)
+        account.allocator.leave_line(account)
+        account.allocator.let_rest(account)
     if account.resting:
         # Those elsewhere that wait for what it held come first.
-        account.ledger.put_off_probe(now_ns)
+        account.allocator.put_off_probe(now_ns)
     return freed
 
 
@@ -60,7 +60,7 @@ def lend_in_connection(budget: ConnectionBudget, now_ns: int) -> list[ProducerCr
     for account in list(budget.budget_queue):
         # An account that sits on credit has what it needs.
         if account.outstanding > 0 and not account.parked and account.is_idle(now_ns):
-            account.ledger.leave_budget_queue(account)
+            account.allocator.leave_budget_queue(account)
     hungry_ns = now_ns
     for account in budget.budget_queue:
         if account.outstanding == 0:
@@ -81,15 +81,15 @@ def take_idle(account: ProducerCredit, keep: int, need: int, now_ns: int, lent: 
     taken = min(account.outstanding - keep, need)
     if taken <= 0:
         return 0
-    account.ledger.withdraw(account, taken, now_ns)
+    account.allocator.withdraw(account, taken, now_ns)
     if account.outstanding == 0 and not account.waiting:
-        account.ledger.leave_budget_queue(account)
+        account.allocator.leave_budget_queue(account)
         if account.expected_use(now_ns) > 0 and not lent and not account.held_in_vain(now_ns):
             # It has used credit lately, and will again: it waits for its turn.
             account.shrink_to_use(now_ns)
-            account.ledger.wait(account, now_ns)
+            account.allocator.wait(account, now_ns)
         else:
-            account.ledger.let_rest(account)
+            account.allocator.let_rest(account)
     return taken
 
 

@@ -38,7 +38,7 @@ class Audit:
 
 
 def audit(engine: Engine) -> Audit:
-    """Check every gate, ledger, queue and window; the caller is between two turns."""
+    """Check every gate, allocator, queue and window; the caller is between two turns."""
     nodes = list(engine.topology.every_node())
     breaches = [*_promises(engine, nodes), *_budgets(nodes)]
     uncommitted = _uncommitted(nodes)
@@ -46,9 +46,9 @@ def audit(engine: Engine) -> Audit:
         breaches += islice(_of_node(node, uncommitted[node.gate]), MOST)
     return Audit(
         nodes=len(nodes),
-        producers=sum(len(node.ledger.accounts) for node in nodes),
+        producers=sum(len(node.allocator.accounts) for node in nodes),
         consumers=sum(len(node.consumers) for node in nodes),
-        promised_msgs=sum(node.ledger.promised_msgs for node in nodes),
+        promised_msgs=sum(node.allocator.promised_msgs for node in nodes),
         depth_msgs=sum(node.gate.depth_msgs for node in nodes),
         breaches=tuple(breaches[:MOST]),
     )
@@ -60,13 +60,13 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
     nbytes: dict[Gate, int] = defaultdict(int)
     gates = {node.gate for node in nodes} | {engine.depths.memory, engine.depths.disk, engine.depths.temp}
     for node in nodes:
-        ledger = node.ledger
-        for account in ledger.accounts:
-            for each in ledger.reservations.members:
+        allocator = node.allocator
+        for account in allocator.accounts:
+            for each in allocator.reservations.members:
                 msgs[each.gate] += each.ways * account.outstanding
                 nbytes[each.gate] += each.ways * each.weight(account.reserve_bytes) * account.outstanding
-        for size, count in ledger.uncommitted().items():
-            for each in ledger.reservations.members:
+        for size, count in allocator.uncommitted().items():
+            for each in allocator.reservations.members:
                 msgs[each.gate] += each.ways * count
                 nbytes[each.gate] += each.ways * each.weight(size) * count
     for gate in gates:
@@ -80,8 +80,8 @@ def _uncommitted(nodes: Iterable[Node]) -> dict[Gate, int]:
     """How many messages of open transactions each gate keeps room for: that is never taken back."""
     found: dict[Gate, int] = defaultdict(int)
     for node in nodes:
-        for each in node.ledger.reservations.members:
-            found[each.gate] += each.ways * node.ledger.uncommitted_msgs
+        for each in node.allocator.reservations.members:
+            found[each.gate] += each.ways * node.allocator.uncommitted_msgs
     return found
 
 
@@ -89,7 +89,7 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
     """What a connection was promised is what its links hold at all nodes, each credit with its place."""
     found: dict[ConnectionBudget, list[int]] = defaultdict(lambda: [0, 0])
     for node in nodes:
-        for account in node.ledger.accounts:
+        for account in node.allocator.accounts:
             if account.budget is not None:
                 held = found[account.budget]
                 held[0] += account.outstanding
@@ -107,28 +107,28 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
 
 def _in_memory(node: Node, account: ProducerCredit) -> int:
     """What a link's credit would take of memory, of one copy."""
-    most = node.ledger.reservations.most_held
+    most = node.allocator.reservations.most_held
     return account.outstanding * (min(account.reserve_bytes, most) + constants.HELD_BYTES)
 
 
 def _of_node(node: Node, uncommitted: int) -> Iterator[str]:
-    yield from (f"{node.name}: {breach}" for breach in _of_ledger(node))
+    yield from (f"{node.name}: {breach}" for breach in _of_allocator(node))
     yield from (f"{node.name}: {breach}" for breach in _of_gate(node.gate, uncommitted))
     yield from (f"{node.name}: {breach}" for breach in _of_queue(node))
     for consumer in node.consumers:
         yield from (f"{node.name}: {breach}" for breach in _of_window(consumer))
 
 
-def _of_ledger(node: Node) -> Iterator[str]:
-    ledger = node.ledger
-    held = sum(account.outstanding for account in ledger.accounts)
-    if held != ledger.promised_msgs:
-        yield f"the ledger promised {ledger.promised_msgs} credits, its links hold {held}"
-    parked = sum(len(account.parked) for account in ledger.accounts)
-    if parked != ledger.parked_msgs:
-        yield f"{ledger.parked_msgs} messages parked, its links have {parked}"
-    line, rest = set(map(id, ledger.line)), set(map(id, ledger.rest))
-    for account in ledger.accounts:
+def _of_allocator(node: Node) -> Iterator[str]:
+    allocator = node.allocator
+    held = sum(account.outstanding for account in allocator.accounts)
+    if held != allocator.promised_msgs:
+        yield f"the allocator promised {allocator.promised_msgs} credits, its links hold {held}"
+    parked = sum(len(account.parked) for account in allocator.accounts)
+    if parked != allocator.parked_msgs:
+        yield f"{allocator.parked_msgs} messages parked, its links have {parked}"
+    line, rest = set(map(id, allocator.line)), set(map(id, allocator.rest))
+    for account in allocator.accounts:
         yield from _of_account(account, id(account) in line, id(account) in rest)
 
 

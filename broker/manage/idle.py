@@ -63,7 +63,7 @@ def _is_used(node: Node) -> bool:
         return False
     if node.gate.depth_msgs > 0 or node.received != node.used_mark:
         return True
-    return any(_is_attached(account, node) for account in node.ledger.accounts)
+    return any(_is_attached(account, node) for account in node.allocator.accounts)
 
 
 def _is_attached(account: ProducerCredit, node: Node) -> bool:

@@ -144,21 +144,21 @@ def _is_enforced_alone(node: Node, now_ns: int) -> bool:
 def _blocked(node: Node, now_ns: int) -> int:
     """Blocked links of the node; of a subscription, those its gate holds back."""
     if not node.is_subscription:
-        return node.ledger.blocked()
-    return sum(topic.ledger.blocked() for topic in node.topics) if node.gate.closed else 0
+        return node.allocator.blocked()
+    return sum(topic.allocator.blocked() for topic in node.topics) if node.gate.closed else 0
 
 
 def _blocked_alone(node: Node, now_ns: int) -> int:
-    ledger = node.ledger
-    return ledger.blocked() if ledger.accounts else 0
+    allocator = node.allocator
+    return allocator.blocked() if allocator.accounts else 0
 
 
 def _producers(node: Node, now_ns: int) -> int:
-    return sum(len(owner.ledger.accounts) for owner in node.owners())
+    return sum(len(owner.allocator.accounts) for owner in node.owners())
 
 
 def _producers_alone(node: Node, now_ns: int) -> int:
-    return len(node.ledger.accounts)
+    return len(node.allocator.accounts)
 
 
 def _consumers(node: Node, now_ns: int) -> int:
@@ -174,7 +174,7 @@ def _subscriptions(node: Node, now_ns: int) -> int:
 
 
 def _late_msgs(node: Node, now_ns: int) -> int:
-    accounts = node.ledger.accounts
+    accounts = node.allocator.accounts
     return sum(account.late_count for account in accounts) if accounts else 0
 
 
@@ -287,18 +287,18 @@ STATS: tuple[Stat, ...] = (
     _summed(_consumers, "consumers", "consumers", "Consumer links"),
     _read("subscriptions", _subscriptions, 0, "subscriptions", "Subscriptions of a topic"),
     _summed(_slow_consumers, "slow_consumers", "slow_consumers", "Consumer links that are slow"),
-    _own("parked_msgs", "ledger.parked_msgs", "parked_messages", "Messages waiting outside the queue"),
-    _own("parked_bytes", "ledger.parked_bytes", "parked_bytes", "Their encoded size"),
+    _own("parked_msgs", "allocator.parked_msgs", "parked_messages", "Messages waiting outside the queue"),
+    _own("parked_bytes", "allocator.parked_bytes", "parked_bytes", "Their encoded size"),
     _own(
         "uncommitted_msgs",
-        "ledger.uncommitted_msgs",
+        "allocator.uncommitted_msgs",
         "uncommitted_messages",
         "Messages posted in open transactions",
         sparse=True,
     ),
     _own(
         "uncommitted_bytes",
-        "ledger.uncommitted_bytes",
+        "allocator.uncommitted_bytes",
         "uncommitted_bytes",
         "Their encoded size",
         sparse=True,
@@ -318,7 +318,9 @@ STATS: tuple[Stat, ...] = (
         "late_messages",
         "Messages its present producers sent on revoked credit",
     ),
-    _own("revocations", "ledger.revoked_count", "revocations_total", "How often idle credit was taken back"),
+    _own(
+        "revocations", "allocator.revoked_count", "revocations_total", "How often idle credit was taken back"
+    ),
     _counter("received", "received_messages_total", "Messages enqueued"),
     _counter("received_bytes", "received_bytes_total", "Their encoded size"),
     _counter("delivered", "delivered_messages_total", "Messages sent to consumers"),

@@ -104,14 +104,14 @@ class Sums:
         if node.is_subscription:
             self.subscriptions += 1
             return
-        ledger = node.ledger
-        if ledger.accounts:
-            self.producers += len(ledger.accounts)
-            self.blocked_producers += ledger.blocked()
-            self.promised_msgs += ledger.promised_msgs
-        if ledger.parked_msgs:
-            self.parked_msgs += ledger.parked_msgs
-            self.parked_bytes += ledger.parked_bytes
+        allocator = node.allocator
+        if allocator.accounts:
+            self.producers += len(allocator.accounts)
+            self.blocked_producers += allocator.blocked()
+            self.promised_msgs += allocator.promised_msgs
+        if allocator.parked_msgs:
+            self.parked_msgs += allocator.parked_msgs
+            self.parked_bytes += allocator.parked_bytes
         if not node.name.startswith("$"):
             self.topics += node.is_topic
             self.queues += not node.is_topic

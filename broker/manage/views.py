@@ -180,7 +180,7 @@ class ProducerView:
         presettled: bool,
         credit: int | None = None,
     ) -> ProducerView:
-        """A link's view from its account; ``credit`` where the link and not the ledger counts it."""
+        """A link's view from its account; ``credit`` where the link and not the allocator counts it."""
         waits = (account.waiting or account.waits_for_budget) and account.outstanding == 0
         return cls(
             id=id,

@@ -287,7 +287,7 @@ class Owner:
         self.lease = parts.lease(TTL, MARGIN, MARK_EVERY, sent_ns, sent_ns)
         self.group = self.sealed = fold.group
         self.digest = fold.digest
-        # The ledger: what is there or on its way to the disk, and what producers may still send.
+        # The allocator: what is there or on its way to the disk, and what producers may still send.
         self.depth = tuple(set(each) for each in contents.live)
         self.promised = [0] * NODES
         self.delivered: list[tuple[int, int]] = []
@@ -463,7 +463,7 @@ class Owner:
             self.pipeline.looked(entries, is_tail=not entries)
 
     def check(self) -> None:
-        """Check the ledger's law."""
+        """Check the allocator's law."""
         for depth, promised in zip(self.depth, self.promised, strict=True):
             if len(depth) + promised > STOP:
                 raise Violation(

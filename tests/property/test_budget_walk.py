@@ -169,22 +169,22 @@ class Tree:
 
     def check(self) -> None:
         accounts = [
-            account for node in self.engine.topology.nodes.values() for account in node.ledger.accounts
+            account for node in self.engine.topology.nodes.values() for account in node.allocator.accounts
         ]
         for node in self.taken:
             if node.gate.enforced:
                 self.fits(node.gate)
         for topic in self.topics:
             for part in topic.subscriptions:
-                assert (topic.ledger.ways_to(part.gate) > 0) != part.never_blocks_publishers
+                assert (topic.allocator.ways_to(part.gate) > 0) != part.never_blocks_publishers
                 if part.never_blocks_publishers:
                     assert (part.gate.promised_msgs, part.gate.closed) == (0, False)
         if not self.late:
             self.fits(self.engine.depths.memory)
             self.fits(self.engine.depths.disk)
-        disk = sum(a.outstanding * a.reserve_bytes * self.kept(a.ledger) for a in accounts)
+        disk = sum(a.outstanding * a.reserve_bytes * self.kept(a.allocator) for a in accounts)
         assert self.engine.depths.disk.promised_bytes == disk
-        memory = sum(a.outstanding * a.ledger.reservations.copies * held(a) for a in accounts)
+        memory = sum(a.outstanding * a.allocator.reservations.copies * held(a) for a in accounts)
         assert self.engine.depths.memory.promised_bytes == memory
         for budget in self.budgets:
             if budget is None:
@@ -201,9 +201,9 @@ class Tree:
             assert account.granted == account.used + account.withdrawn + account.outstanding
             assert not (account.waits_for_budget and account.waiting)
 
-    def kept(self, ledger: AllocatorPort) -> int:
+    def kept(self, allocator: AllocatorPort) -> int:
         """How often a message to that address is written to disk."""
-        node = next(each for each in self.engine.topology.nodes.values() if each.ledger is ledger)
+        node = next(each for each in self.engine.topology.nodes.values() if each.allocator is allocator)
         places = node.subscriptions if node.is_topic else [node]
         return sum(each.shelf is not None for each in places)
 

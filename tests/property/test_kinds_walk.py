@@ -616,7 +616,7 @@ class Walk:
         assert letters == sorted(each.body for each in self.model.values() if each.letter)
         self.check_room()
         kept = sum(len(self.posts[each]) for each in self.open)
-        assert self.node.ledger.uncommitted_msgs == kept
+        assert self.node.allocator.uncommitted_msgs == kept
         assert set(self.open) == self.engine.transactions.open
         assert self.node.queue.acquired - len(self.engine.moves) <= len(self.held())
 
@@ -631,7 +631,7 @@ class Walk:
             assert gate.depth_msgs <= MOST_REJECTING
         if gate.reserve_msgs:
             low = sum(1 for each in self.model.values() if not each.letter and each.level < 5)
-            bulk = sum(each.outstanding for each in self.node.ledger.accounts if not each.urgent)
+            bulk = sum(each.outstanding for each in self.node.allocator.accounts if not each.urgent)
             assert low + bulk <= gate.stop_msgs - gate.reserve_msgs
 
     def everything_comes(self) -> None:

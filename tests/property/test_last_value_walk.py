@@ -159,9 +159,9 @@ class LastValueWorld(World):
 
     def check_conservation_of_credit(self) -> None:
         """What open transactions keep is promised beside the credit of links."""
-        ledger, gate = self.node.ledger, self.node.gate
-        outstanding = sum(each.outstanding for each in ledger.accounts)
-        assert outstanding + ledger.uncommitted_msgs == gate.promised_msgs
+        allocator, gate = self.node.allocator, self.node.gate
+        outstanding = sum(each.outstanding for each in allocator.accounts)
+        assert outstanding + allocator.uncommitted_msgs == gate.promised_msgs
         for producer in self.producers:
             account = producer.account
             assert account.outstanding >= 0

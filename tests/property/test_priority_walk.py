@@ -123,10 +123,10 @@ class PriorityWorld(World):
     def check_reserve(self) -> None:
         """What is of low priority, and others' credit, never take the reserve; it is counted exactly."""
         gate = self.node.gate
-        urgent = [each for each in self.node.ledger.accounts if each.urgent]
+        urgent = [each for each in self.node.allocator.accounts if each.urgent]
         assert gate.urgent_msgs == sum(each.outstanding for each in urgent)
         assert gate.urgent_bytes == sum(each.outstanding * each.reserve_bytes for each in urgent)
-        assert self.node.ledger.urgents == len(urgent)
+        assert self.node.allocator.urgents == len(urgent)
         low = [entry for entry in self.node.queue if not self.is_high(entry.data)]
         bulk = gate.promised_msgs - gate.urgent_msgs
         if gate.reserve_msgs and gate.stop_msgs > 1:

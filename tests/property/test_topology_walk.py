@@ -248,8 +248,8 @@ class World:
             kept = sum(each.shelf is not None and not each.is_topic for each in places)
             if kept == 0:
                 kept = int(self.store.state == FAILED or any(each.shelf is not None for each in places))
-            assert node.ledger.takes(self.engine.depths.disk, 1) == kept
-            assert node.ledger.reservations.copies == max(sum(not each.is_topic for each in places), 1)
+            assert node.allocator.takes(self.engine.depths.disk, 1) == kept
+            assert node.allocator.reservations.copies == max(sum(not each.is_topic for each in places), 1)
         disk = self.engine.depths.disk
         if disk.promised_msgs > 0 and disk.depth_msgs + disk.promised_msgs > 1:
             assert disk.depth_bytes + disk.promised_bytes <= disk.stop_bytes

@@ -268,7 +268,7 @@ class Walk:
             assert len(seen) == len(set(seen)), "nothing is there twice"
             assert set(seen) == self.there[node]
             kept = sum(1 for each in self.open for where, _ in self.adds[each] if where is node)
-            assert node.ledger.uncommitted_msgs == kept
+            assert node.allocator.uncommitted_msgs == kept
         assert {each.state for each in self.open} <= {OPEN}
         assert set(self.open) == self.world.engine.transactions.open
 

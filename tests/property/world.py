@@ -158,9 +158,9 @@ class World:
         self.check_gate()
 
     def check_conservation_of_credit(self) -> None:
-        ledger, gate = self.node.ledger, self.node.gate
-        accounts = ledger.accounts
-        assert sum(a.outstanding for a in accounts) == ledger.promised_msgs == gate.promised_msgs
+        allocator, gate = self.node.allocator, self.node.gate
+        accounts = allocator.accounts
+        assert sum(a.outstanding for a in accounts) == allocator.promised_msgs == gate.promised_msgs
         assert sum(a.outstanding * a.reserve_bytes for a in accounts) == gate.promised_bytes
         for producer in self.producers:
             account = producer.account

@@ -139,7 +139,7 @@ class TemporaryNodes:
 
 def _may_go(node: Node, policy: int) -> bool:
     """Whether a node whose link is gone goes too, by its lifetime policy (AMQP 1.0 §3.5.10)."""
-    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + len(node.ledger.accounts)
+    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + len(node.allocator.accounts)
     if policy == ON_NO_LINKS:
         return links == 0
     if policy == ON_NO_MESSAGES:

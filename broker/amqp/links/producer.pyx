@@ -101,7 +101,7 @@ cdef class ProducerLink(AssemblingLink):
         if self.open_credit > 0:
             self.renew_open()
         elif self.account is not None and self.account.outstanding <= self.account.low:
-            self.node.ledger.renew(self.account, self.engine.turn.now_ns)
+            self.node.allocator.renew(self.account, self.engine.turn.now_ns)
         if self.node is not None:
             self.engine.turn.mark_dirty(self.node)
 
@@ -498,7 +498,7 @@ cdef class ProducerLink(AssemblingLink):
                 if held.transaction is not None:
                     held.transaction.lose(held)
         if account.parked and not node.deleted:
-            node.ledger.orphan(account, self.engine.turn.now_ns)
+            node.allocator.orphan(account, self.engine.turn.now_ns)
             self.engine.turn.mark_dirty(node)
         else:
             self.engine.producers.close(node, account)

@@ -1,6 +1,6 @@
 """A load run through the broker's own engine under one candidate's settings, with another clock.
 
-Nothing here decides about flow: gate, ledger, shares and windows are the broker's, this file plays the
+Nothing here decides about flow: gate, allocator, shares and windows are the broker's, this file plays the
 clients and turns the hands of the clock.
 
 1. Time goes in ticks short against the time the depth takes from one threshold to the other: short ones

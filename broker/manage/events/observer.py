@@ -199,7 +199,7 @@ class NodeObserver:
 
     def _compare(self, node: Node, now_ns: int) -> None:
         """Tell what moved since the last time."""
-        ledger = node.ledger
+        allocator = node.allocator
         counters = (
             node.received
             + node.delivered
@@ -212,9 +212,9 @@ class NodeObserver:
             + node.refused
             + node.parked
             + node.gate.closed_count
-            + ledger.revoked_count
+            + allocator.revoked_count
         )
-        gauges = (node.gate.depth_msgs, ledger.promised_msgs, len(ledger.accounts), len(node.consumers))
+        gauges = (node.gate.depth_msgs, allocator.promised_msgs, len(allocator.accounts), len(node.consumers))
         seen = self._seen.get(node)
         if seen is None:
             seen = self._seen[node] = Seen(self._sampled_ns)
@@ -227,8 +227,8 @@ class NodeObserver:
         seen.changes = 0
         if seen.counters != counters or seen.gauges != gauges:
             self._sample(node, seen, now_ns)
-        self._count("revoked", node, ledger.revoked_count - seen.revoked)
-        self._count("parked", node, node.parked - seen.parked, parked_msgs=ledger.parked_msgs)
+        self._count("revoked", node, allocator.revoked_count - seen.revoked)
+        self._count("parked", node, node.parked - seen.parked, parked_msgs=allocator.parked_msgs)
         self._count("rejected", node, node.refused - seen.refused)
         self._count("dropped", node, node.dropped - seen.dropped)
         if node.spool is not None:
@@ -242,7 +242,7 @@ class NodeObserver:
             self._add(kind, node.name, {"count": count, **fields})
 
     def _sample(self, node: Node, seen: Seen, now_ns: int) -> None:
-        gate, ledger = node.gate, node.ledger
+        gate, allocator = node.gate, node.allocator
         settled = _settled(node, seen)
         seen.settled += settled
         fields: dict[str, object] = {
@@ -261,15 +261,15 @@ class NodeObserver:
             "state": gate.state,
             "unsettled_msgs": node.queue.acquired,
             **_gate_fields(gate),
-            "parked_msgs": ledger.parked_msgs,
-            "producers": len(ledger.accounts),
-            "blocked_producers": ledger.blocked(),
+            "parked_msgs": allocator.parked_msgs,
+            "producers": len(allocator.accounts),
+            "blocked_producers": allocator.blocked(),
             "consumers": len(node.consumers),
             "stopped_total_ms": _stopped_ns(gate, now_ns) / MILLISECOND_NS,
         }
         if node.is_topic:
-            # A topic's own gate promises nothing: what its publishers hold is the ledger's.
-            fields["promised_msgs"] = ledger.promised_msgs
+            # A topic's own gate promises nothing: what its publishers hold is the allocator's.
+            fields["promised_msgs"] = allocator.promised_msgs
         if node.address != node.name:
             fields["address"] = node.address
         self._add("sample", node.name, fields)
@@ -280,7 +280,7 @@ def _remember(node: Node, seen: Seen) -> None:
     seen.delivered, seen.accepted, seen.depth = node.delivered, node.accepted, node.gate.depth_msgs
     seen.returned = node.released + node.modified
     seen.dropped, seen.refused, seen.parked = node.dropped, node.refused, node.parked
-    seen.revoked = node.ledger.revoked_count
+    seen.revoked = node.allocator.revoked_count
     if node.spool is not None:
         seen.paged_out, seen.paged_in = node.spool.paged_out, node.spool.paged_in
 

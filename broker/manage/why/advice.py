@@ -38,7 +38,7 @@ def _advice(node: Node, consumers: list[ConsumerView], memory: Gate, now_ns: int
 def _producers(node: Node) -> int:
     """How many links' credit is promised against its gate."""
     owners = {id(owner): owner for owner in node.owners()}.values()
-    return sum(account.window_max > 0 for owner in owners for account in owner.ledger.accounts)
+    return sum(account.window_max > 0 for owner in owners for account in owner.allocator.accounts)
 
 
 def _of_windows(consumers: list[ConsumerView]) -> Advice | None:

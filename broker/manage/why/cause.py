@@ -31,7 +31,7 @@ def budgets(node: Node) -> list[Gate]:
     """The gates above the node that its producers' credit reserves from too: memory, and what is on disk."""
     above: dict[int, Gate] = {}
     for owner in node.owners():
-        reservations = owner.ledger.reservations
+        reservations = owner.allocator.reservations
         found = [each.gate for each in reservations.disks]
         memory = () if reservations.memory is None else (reservations.memory.gate,)
         above |= {id(gate): gate for gate in (*found, *memory)}

@@ -163,7 +163,7 @@ class DeadlockWatch(Scene):
             return
         senders: dict[object, list[tuple[Node, ProducerCredit]]] = {}
         for owner in node.owners():
-            for account in owner.ledger.accounts:
+            for account in owner.allocator.accounts:
                 if account.origin is not None:
                     senders.setdefault(account.origin, []).append((owner, account))
         self._senders[node] = senders

@@ -290,7 +290,7 @@ def terms(link: ProducerView, node: Node) -> list[dict[str, str | int | None]]:
             "msgs": None if term.msgs == constants.UNBOUNDED else term.msgs,
             "gate": term.gate,
         }
-        for term in node.ledger.terms(link.account)
+        for term in node.allocator.terms(link.account)
     ]
 
 

@@ -141,7 +141,7 @@ def test_a_subscription_of_a_target_topic_holds_the_source_back_while_it_is_ther
     world.engine.lifecycle.unsubscribe(reader)
     world.engine.end_turn()
     assert send(world, jobs, account, 20) == 20
-    assert feed.ledger.promised_msgs == 0
+    assert feed.allocator.promised_msgs == 0
 
 
 def test_nothing_stays_reserved_when_a_bridge_goes() -> None:
@@ -260,7 +260,7 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
             gate = each.gate
             if gate.enforced and gate.stop_msgs and not gate.full:
                 assert gate.depth_msgs + gate.promised_msgs <= gate.stop_msgs
-            owed = sum(owner.ledger.promised_msgs * _uses(owner, each) for owner in nodes)
+            owed = sum(owner.allocator.promised_msgs * _uses(owner, each) for owner in nodes)
             assert gate.promised_msgs == owed, each.name
     for bridge in list(world.engine.topology.bridging.all):
         world.engine.topology.bridging.remove(bridge)
@@ -271,8 +271,8 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
 
 
 def _uses(owner: Node, node: Node) -> int:
-    own = owner.ledger.gate is node.gate
-    return own + owner.ledger.ways_to(node.gate)
+    own = owner.allocator.gate is node.gate
+    return own + owner.allocator.ways_to(node.gate)
 
 
 def test_two_ways_to_one_queue_need_its_room_twice() -> None:
@@ -292,11 +292,11 @@ def test_two_ways_to_one_queue_need_its_room_twice() -> None:
     assert target.gate.depth_msgs == 10
 
     engine.topology.unbind(topic, target)
-    assert topic.ledger.ways_to(target.gate) == 1, "the bridge still takes messages there"
+    assert topic.allocator.ways_to(target.gate) == 1, "the bridge still takes messages there"
     engine.topology.bind(topic, target)
     engine.topology.bridging.remove(bridge)
-    assert topic.ledger.ways_to(target.gate) == 1, "it is bound"
+    assert topic.allocator.ways_to(target.gate) == 1, "it is bound"
     engine.topology.unbind(topic, target)
-    assert topic.ledger.ways_to(target.gate) == 0
+    assert topic.allocator.ways_to(target.gate) == 0
     account.close()
     assert (target.gate.promised_msgs, target.gate.promised_bytes) == (0, 0)

@@ -44,7 +44,7 @@ class Bound(World):
 
     def check(self) -> None:
         gate = self.q.gate
-        assert gate.promised_msgs == sum(node.ledger.promised_msgs for node in (self.q, self.t))
+        assert gate.promised_msgs == sum(node.allocator.promised_msgs for node in (self.q, self.t))
         assert gate.depth_msgs + gate.promised_msgs <= gate.stop_msgs
 
 

@@ -81,7 +81,7 @@ class World:
         self.deferred = DeferredSettlement(self.host, self.topic)
         self.deferred.channels += self.channels
         self.link = Link()
-        self.account: ProducerCredit = self.topic.ledger.open(self.link, 10, 10, 0)
+        self.account: ProducerCredit = self.topic.allocator.open(self.link, 10, 10, 0)
 
     def publish(self, held: object) -> None:
         self.deferred.put(b"x", 0)

@@ -572,23 +572,23 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     assert engine.next_deadline() == 0 or engine.next_deadline() > engine.turn.now_ns
 
 
-def lent(ledger: CreditAllocator, now_ns: int) -> int:
+def lent(allocator: CreditAllocator, now_ns: int) -> int:
     """The credit that its links give others, who wait for room that they share."""
-    return ledger.lend(now_ns, Level(ledger.accounts, 0, 0, now_ns))
+    return allocator.lend(now_ns, Level(allocator.accounts, 0, 0, now_ns))
 
 
 def test_who_is_asked_again_has_time_to_answer() -> None:
     """Credit that was just granted is not idle, however long ago its link sent something."""
     world = World()
-    engine, ledger = world.engine, world.node.ledger
+    engine, allocator = world.engine, world.node.allocator
     sender = Sender()
     engine.producers.open(world.node, sender, True)
     world.turn()
     world.turn(1000)
-    assert lent(ledger, engine.turn.now_ns) > 0
+    assert lent(allocator, engine.turn.now_ns) > 0
     assert sender.credit == 0
     engine.turn.mark_dirty(world.node)
     world.turn(200)
     assert sender.credit > 0, "it rests, and is asked whether it wants to send"
-    assert lent(ledger, engine.turn.now_ns + IDLE_NS - 1) == 0
-    assert lent(ledger, engine.turn.now_ns + IDLE_NS) > 0
+    assert lent(allocator, engine.turn.now_ns + IDLE_NS - 1) == 0
+    assert lent(allocator, engine.turn.now_ns + IDLE_NS) > 0

@@ -354,6 +354,6 @@ def test_a_link_that_sent_large_ones_reserves_little_memory(world: LargeWorld) -
     world.engine.limit(4 * MB, 0, 0)
     node = world.create("q", overflow="reject", max_size=1000 * MB)
     world.put(node, 1)
-    ledger = node.ledger
-    assert ledger.room(100 * MB) == 3
+    allocator = node.allocator
+    assert allocator.room(100 * MB) == 3
     assert message.scan(b"") < 0

@@ -313,9 +313,9 @@ def test_a_node_that_pages_no_more_keeps_what_it_had(world: World) -> None:
     world.engine.limit(64 * MB, 0, 2 * MB)
     node = world.create("deep", memory_limit=MB)
     world.put(node, 3_000)
-    assert node.ledger.takes(world.engine.depths.temp, 1) == 1
+    assert node.allocator.takes(world.engine.depths.temp, 1) == 1
     world.engine.configurator.change(node, resolve({}, BrokerDefaults()))
-    assert node.ledger.takes(world.engine.depths.temp, 1) == 0
+    assert node.allocator.takes(world.engine.depths.temp, 1) == 0
     before = paged(node)
     world.put(node, 2_000)
     assert paged(node) == before

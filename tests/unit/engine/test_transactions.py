@@ -85,12 +85,12 @@ def test_posts_keep_the_room_their_credit_had_reserved(world: World) -> None:
     world.post(begun, node, account, 10)
     world.turn()
     assert first.credit - account.used == 0, "ten are there, as good as"
-    assert node.ledger.uncommitted_msgs == 10
+    assert node.allocator.uncommitted_msgs == 10
     world.check()
     world.transactions.roll_back(begun)
     world.turn()
     assert first.credit - account.used > 0, "the room is free again"
-    assert (node.ledger.uncommitted_msgs, node.gate.depth_msgs) == (0, 0)
+    assert (node.allocator.uncommitted_msgs, node.gate.depth_msgs) == (0, 0)
     world.check()
 
 
@@ -383,11 +383,11 @@ def test_a_node_knows_the_transactions_that_are_open_there(world: World) -> None
     world.post(one, node, account, 2)
     world.post(two, node, account)
     assert (node.transactions, other.transactions) == ({one, two}, None)
-    assert (node.ledger.uncommitted_msgs, node.ledger.uncommitted_bytes) == (3, 3 * len(BODY))
+    assert (node.allocator.uncommitted_msgs, node.allocator.uncommitted_bytes) == (3, 3 * len(BODY))
     world.transactions.commit(one)
     world.transactions.roll_back(two)
     assert node.transactions is None
-    assert (node.ledger.uncommitted_msgs, node.ledger.uncommitted_bytes) == (0, 0)
+    assert (node.allocator.uncommitted_msgs, node.allocator.uncommitted_bytes) == (0, 0)
 
 
 def test_an_empty_ones_time_has_not_begun_though_there_is_no_end_to_it(world: World) -> None:

@@ -122,7 +122,7 @@ def test_what_a_busy_link_holds_is_waited_for_no_longer_than_a_moment() -> None:
             world.engine.intake.arrive(topic, publisher, SMALL, 0, False)
         world.engine.end_turn()
     assert link.outcomes() == (0, 1)
-    assert queue.ledger.parked_msgs == 0
+    assert queue.allocator.parked_msgs == 0
     assert not link.account.waiting
 
 
@@ -174,7 +174,7 @@ def test_a_shorter_wait_holds_for_those_who_wait_already(setting: dict[str, obje
     assert early.outcomes() == (1, 1)
     wait(world, after / 2 + 0.01)
     assert late.outcomes() == (0, 1 if "reject_after" in setting else 0)
-    assert queue.ledger.parked_msgs == 0
+    assert queue.allocator.parked_msgs == 0
     assert queue.refused == early.refused + late.refused
 
 
@@ -203,4 +203,4 @@ def test_a_pre_settled_message_waits_as_long_as_it_takes() -> None:
     link.send(1)
     wait(world, 5)
     assert link.outcomes() == (1, 1)
-    assert queue.ledger.parked_msgs == 1
+    assert queue.allocator.parked_msgs == 1

@@ -19,7 +19,7 @@ def test_credit_is_used_late_or_not_there() -> None:
     account, link = producer()
     assert (account.outstanding, link.granted) == (10, 10)
     assert account.use(1, MS) == constants.TAKEN
-    account.ledger.take_back(account, 9, MS)
+    account.allocator.take_back(account, 9, MS)
     assert account.granted == 10
     assert account.use(1, MS) == constants.LATE
     account.return_unused(8, MS)

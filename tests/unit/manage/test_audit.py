@@ -74,7 +74,7 @@ def overdraw(scene: Scene) -> None:
 def strand(scene: Scene) -> None:
     scene.engine.actions.hold(scene.node, True)
     scene.engine.end_turn()
-    scene.node.ledger.line.clear()
+    scene.node.allocator.line.clear()
     scene.account.waiting = False
 
 
@@ -88,7 +88,7 @@ def test_a_sound_broker_has_no_breach() -> None:
     ("harm", "said"),
     [
         (leak, "orders: 10 credits promised, links hold 9"),
-        (forget, "orders: the ledger promised 9 credits, its links hold 8"),
+        (forget, "orders: the allocator promised 9 credits, its links hold 8"),
         (miscount, "orders: depth 2, and 1 messages are there"),
         (overshoot, "orders: 1 there and 9 promised pass 3"),
         (leak_too, f"{BUDGET}: 10 credits of {9 * HELD} bytes promised, links hold 9 of {9 * HELD}"),

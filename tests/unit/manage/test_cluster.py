@@ -75,7 +75,7 @@ def test_why_says_that_the_cell_is_suspended() -> None:
     node = world.queue("orders")
     world.producer(node)
     [link] = world.links.producers("orders")
-    memory = node.ledger.reservations.memory
+    memory = node.allocator.reservations.memory
     assert memory is not None
     memory.gate.held = True
     around = WhyContext(world.engine.turn.now_ns, world.model.diagnostics.forecasts, store="full")

@@ -129,7 +129,7 @@ def test_room_that_the_next_dealing_gives() -> None:
     world = World()
     node = world.queue()
     world.engine.producers.open(node, FakePort(), True)
-    world.links.senders.append(("orders", "s1", node.ledger.accounts[0]))
+    world.links.senders.append(("orders", "s1", node.allocator.accounts[0]))
     assert only(world).cause == "turn"
 
 

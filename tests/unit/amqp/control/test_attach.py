@@ -25,7 +25,7 @@ def test_a_detach_is_answered_in_kind(world: AmqpWorld, closed: bool) -> None:
     client.attach_sender("orders")
     answer = detach(client, 0, closed=closed)
     assert (answer.condition, bool(answer.field(1))) == (None, closed)
-    assert not world.engine.topology.nodes["orders"].ledger.accounts
+    assert not world.engine.topology.nodes["orders"].allocator.accounts
 
 
 def test_a_refused_receiver_gets_a_null_source_and_then_the_error(world: AmqpWorld) -> None:

@@ -66,4 +66,4 @@ def test_very_many_links_are_shut_over_several_turns(world: AmqpWorld) -> None:
     assert client.expect(CLOSE).condition == "amqp:internal-error"
     client.send(performative(CLOSE))
     world.until(lambda: not world.registry.peers, "the end of the connection")
-    assert not world.engine.topology.nodes["orders"].ledger.accounts
+    assert not world.engine.topology.nodes["orders"].allocator.accounts

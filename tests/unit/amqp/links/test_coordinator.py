@@ -151,7 +151,7 @@ def test_a_coordinator_that_detaches_rolls_back(controller: Controller) -> None:
     controller.client.send(performative(DETACH, TX, True))
     controller.client.expect(DETACH)
     assert controller.world.engine.transactions.open == set()
-    assert controller.world.engine.topology.nodes["orders"].ledger.uncommitted_msgs == 0
+    assert controller.world.engine.topology.nodes["orders"].allocator.uncommitted_msgs == 0
     controller.post(name)
     assert controller.condition(controller.outcome()) == "amqp:transaction:unknown-id"
 
@@ -196,7 +196,7 @@ def test_a_discharge_waits_for_messages_without_room() -> None:
         for _ in range(4):
             # An operator's: they are not held to credit, and take it from those who have it.
             world.engine.intake.put(node, BODY, 0)
-        node.ledger.trim(world.engine.turn.now_ns)
+        node.allocator.trim(world.engine.turn.now_ns)
         controller.post(name)
         controller.client.send(transfer(controller.number, discharge(name), handle=TX))
         world.turn(5)

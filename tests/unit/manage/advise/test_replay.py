@@ -42,11 +42,11 @@ def constant(wanted: float, taken: float, seconds: float, peak: float = 100_000.
 # --- the same code, the same laws
 
 
-def test_what_is_replayed_is_the_brokers_own_engine_gate_and_ledger() -> None:
+def test_what_is_replayed_is_the_brokers_own_engine_gate_and_allocator() -> None:
     subject = Replay(constant(10, 10, 1), Candidate(10, 5).settings(), CLIENTS)
     assert type(subject.engine) is broker.engine.engine.Engine
     assert subject.node is subject.engine.topology.nodes["replayed"]
-    assert not any(name in vars(room) for name in ("Gate", "Ledger", "deal", "fair"))
+    assert not any(name in vars(room) for name in ("Gate", "CreditAllocator", "deal", "fair"))
 
 
 @settings(max_examples=30, deadline=None)
@@ -81,7 +81,7 @@ def test_no_candidate_overshoots_and_no_message_is_lost(
     assert outcome.worst_msgs <= stop
     sent = sum(sender.sent for sender in subject.senders)
     # What came on credit that was taken back meanwhile waits outside the queue, as on the wire.
-    assert sent == subject.node.received + subject.node.ledger.parked_msgs
+    assert sent == subject.node.received + subject.node.allocator.parked_msgs
     assert subject.node.received == outcome.settled + subject.node.gate.depth_msgs
     assert sent <= trace.offered.total
     assert 0 <= outcome.stop_seconds <= outcome.seconds

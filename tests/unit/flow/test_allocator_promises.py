@@ -41,24 +41,24 @@ class World:
     def __init__(self, stop_msgs: int) -> None:
         self.gate = Gate("orders")
         self.gate.configure(stop_msgs, stop_msgs, 0, 0, 0, 0)
-        self.ledger = CreditAllocator(self.gate)
+        self.allocator = CreditAllocator(self.gate)
         self.links: list[tuple[ProducerCredit, Link]] = []
 
     def open(
         self, window: int = WINDOW, budget: ConnectionBudget | None = None
     ) -> tuple[ProducerCredit, Link]:
         link = Link(self.gate)
-        self.links.append((self.ledger.open(link, window, window, 0, budget), link))
+        self.links.append((self.allocator.open(link, window, window, 0, budget), link))
         return self.links[-1]
 
     def turn(self) -> None:
         """End a turn and check the laws."""
-        self.ledger.settle_turn(0)
+        self.allocator.settle_turn(0)
         for account, link in self.links:
             told = link.granted - link.revoked
             assert told == account.used - account.late_count + account.outstanding
-        assert self.ledger.promised_msgs == sum(account.outstanding for account, _ in self.links)
-        assert self.gate.depth_msgs + self.ledger.promised_msgs <= self.gate.stop_msgs
+        assert self.allocator.promised_msgs == sum(account.outstanding for account, _ in self.links)
+        assert self.gate.depth_msgs + self.allocator.promised_msgs <= self.gate.stop_msgs
 
     def send(self, account: ProducerCredit, count: int = 1, size: int = 10) -> list[int]:
         codes = []
@@ -86,7 +86,7 @@ def test_what_is_sent_takes_its_promise_into_the_node() -> None:
     world.turn()
     assert world.send(account, 20) == [constants.TAKEN] * 20
     world.turn()
-    assert (account.outstanding, world.gate.depth_msgs, world.ledger.room(10)) == (0, 20, 0)
+    assert (account.outstanding, world.gate.depth_msgs, world.allocator.room(10)) == (0, 20, 0)
 
 
 def test_nobody_sends_more_than_it_was_allowed() -> None:
@@ -107,7 +107,7 @@ def test_a_parked_message_takes_credit_back_and_is_admitted_with_room() -> None:
     assert world.send(account) == [constants.LATE]
     world.turn()
     assert link.admitted == ["large"]
-    assert (world.ledger.parked_msgs, account.parked_bytes) == (0, 0)
+    assert (world.allocator.parked_msgs, account.parked_bytes) == (0, 0)
 
 
 def test_a_parked_message_can_be_taken_back() -> None:
@@ -147,20 +147,20 @@ def test_the_room_is_the_least_of_every_gate() -> None:
     other, disk = Gate("audit"), Gate("disk")
     other.configure(7, 7, 0, 0, 0, 0)
     disk.configure(0, 0, 40, 40, 0, 0)
-    world.ledger.attach_gate(other, 0)
-    assert world.ledger.room(1) == 7
-    world.ledger.claim(disk, 2)
-    assert world.ledger.room(10) == min(7, disk.room(world.ledger.takes(disk, 10)))
-    world.ledger.claim(disk, 0)
-    world.ledger.detach_gate(other)
-    assert world.ledger.room(1) == 50
+    world.allocator.attach_gate(other, 0)
+    assert world.allocator.room(1) == 7
+    world.allocator.claim(disk, 2)
+    assert world.allocator.room(10) == min(7, disk.room(world.allocator.takes(disk, 10)))
+    world.allocator.claim(disk, 0)
+    world.allocator.detach_gate(other)
+    assert world.allocator.room(1) == 50
 
 
 def test_a_promise_counts_at_every_gate_it_needs() -> None:
     world = World(50)
     audit = Gate("audit")
     audit.configure(7, 7, 0, 0, 0, 0)
-    world.ledger.attach_gate(audit, 0)
+    world.allocator.attach_gate(audit, 0)
     account, _ = world.open()
     world.turn()
     assert account.outstanding == 7
