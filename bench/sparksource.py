@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proton import Message
@@ -73,9 +73,11 @@ def fill_stream(url: str, address: str, partitions: int, count: int) -> None:
         fill(url, f"{address}/{part}", count // partitions)
 
 
-def read_rate(spark: SparkSession, rows: int, folder: Path, **options: str) -> tuple[int, float, list[int]]:
+def read_rate(
+    spark: SparkSession, rows: int, folder: Path, source: str = "amqp", **options: str
+) -> tuple[int, float, list[int]]:
     """Rows and seconds of all triggers but the first, and how many rows each trigger had."""
-    stream = spark.readStream.format("amqp").options(**options).load()
+    stream = spark.readStream.format(source).options(**options).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -89,13 +91,16 @@ def read_rate(spark: SparkSession, rows: int, folder: Path, **options: str) -> t
     return sum(counts[1:]), seconds, counts
 
 
-def session() -> SparkSession:
+def session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """A quiet one on both cores."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    return builder.config("spark.log.level", "ERROR").getOrCreate()
+    builder = builder.config("spark.log.level", "ERROR")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -144,7 +144,8 @@ def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> di
        resume that is given. Ring queues, and units without a hard limit, have none.
     4. The default resume is the broker's percentage of the hard limit, truncated, and falls to stop.
        A resume of 0 is equal to stop.
-    5. No size is above memory_limit, unless the node pages: all its messages are in memory.
+    5. No size is above memory_limit, unless the node pages or is a stream on disk: otherwise all its
+       messages are in memory.
     """
     bound = _held_in_memory(given, defaults) if unit == "size" else 0
     hard = _lowered(_hard_limit(unit, given, defaults), bound, unset=bound)
@@ -155,7 +156,11 @@ def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> di
 
 def _held_in_memory(given: Mapping[str, Value], defaults: BrokerDefaults) -> int:
     pages = _overflow(given, defaults)[0] == "page" and not _pages_unread(given, defaults)
-    return 0 if pages else _int(given, "memory_limit") or 0
+    return 0 if pages or _is_stream_on_disk(given) else _int(given, "memory_limit") or 0
+
+
+def _is_stream_on_disk(given: Mapping[str, Value]) -> bool:
+    return given.get("queue_type") == "stream" and bool(given.get("durable"))
 
 
 def _pages_unread(given: Mapping[str, Value], defaults: BrokerDefaults) -> bool:
@@ -202,7 +207,7 @@ def _hard_limit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults)
         return _Number(explicit)
     if unit == "count":
         return _Number(0, "default (none)")
-    if given.get("queue_type") == "stream" and given.get("durable"):
+    if _is_stream_on_disk(given):
         return _Number(0, "default (none: a durable stream keeps all there is)")
     default = defaults.max_size
     stop, resume = _int(given, f"flow_stop_{unit}"), _int(given, f"flow_resume_{unit}") or 0

@@ -89,7 +89,7 @@ class Configurator:
         """Set the hard limits, or the memory beyond which a node pages; of a stream, what it keeps."""
         if node.stream is not None:
             node.stream.limit(settings.max_size, settings.max_count, settings.max_age_ms)
-            waits = settings.flow_stop_count and settings.flow_control
+            waits = settings.flow_stop_count and node.gate.enforced
             node.stream.hold(node.stream.named.slowest if waits else -1)
             return
         node.hard_msgs = settings.max_count or constants.UNBOUNDED

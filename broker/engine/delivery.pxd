@@ -24,7 +24,7 @@ cdef class Delivery:
     cdef object _dispatch(self, Node node)
     @cython.locals(queue=Queue, spooled=long, excess=long, entry=Entry)
     cdef object _shed(self, Node node)
-    @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
+    @cython.locals(browser=Consumer, reader=Reader, entry=Entry, shown=long)
     cdef object _show(self, Node node)
     @cython.locals(reader=Reader)
     cdef object _look_for_unfinished(self, Node node)

@@ -11,6 +11,8 @@ from broker.engine.turn import Turn
 from broker.queues.dispatch import Consumer, by_priority, fair, fill, only
 
 FOREVER_NS = (1 << 63) - 1
+# After so many messages a browser is asked anew how many it may be sent.
+SHOWN_AT_ONCE = 16
 
 
 class Delivery:
@@ -154,15 +156,22 @@ class Delivery:
 
     def _show(self, node: Node) -> None:
         """Send browsers what they have not seen yet, as far as they may be sent."""
+        if self.winding_down:
+            return
         for browser in list(node.browsers):
             reader = browser.reader
             browser.left = browser.capacity()
+            shown = 0
             while reader is not None and browser.left > 0:
                 entry = node.queue.look(reader)
                 if entry is None:
                     break
                 browser.left -= 1
                 browser.send(entry)
+                shown += 1
+                if shown % SHOWN_AT_ONCE == 0:
+                    # What it has room for went by the mean of messages: these may be larger.
+                    browser.left = min(browser.left, browser.capacity())
         self._look_for_unfinished(node)
 
     def _look_for_unfinished(self, node: Node) -> None:

@@ -235,7 +235,8 @@ class Node:
 
     def is_active(self) -> bool:
         """Whether somebody who has given credit receives from it, or from where a topic's messages go."""
-        return any(consumer.started for consumer in self.consumers) or any(
+        takers = self.consumers if self.stream is None else self.browsers
+        return any(consumer.started for consumer in takers) or any(
             each.is_active() for each in self.subscriptions
         )
 
@@ -246,7 +247,9 @@ class Node:
         return self.hot.always_enforced or not part.is_subscription or part.is_active()
 
     def mean_bytes(self) -> int:
-        """The mean size of its messages; 0 while it has none."""
+        """The mean size of its messages, of a stream those in memory; 0 while it has none."""
+        if self.stream is not None:
+            return self.stream.mean_bytes()
         return self.gate.depth_bytes // self.gate.depth_msgs if self.gate.depth_msgs > 0 else 0
 
     def owners(self) -> list[Node]:
@@ -283,6 +286,14 @@ class Bridge:
 def bridge_name(source: str, target: str) -> str:
     """The name of the bridge between two nodes."""
     return f"{source}->{target}"
+
+
+def is_empty(node: Node) -> bool:
+    """Return whether nothing would be lost with a node: no message, and no named reader's place."""
+    stream = node.stream
+    if stream is not None and (stream.count > 0 or stream.named.by_name):
+        return False
+    return node.gate.depth_msgs == 0
 
 
 def memory_of(node: Node) -> int:

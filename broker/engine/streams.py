@@ -98,10 +98,18 @@ class Streams:
         return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
 
     def recount(self) -> None:
-        """Count anew what all keep on disk, once a second: retention gives room where nobody may send."""
+        """Look after what all keep, once a second: retention gives room where nobody may send."""
+        now_ms = self._turn.stamp_ms()
         for node in self.nodes:
-            if node.stream is not None and node.shelf is not None:
-                self._recount(node, node.stream)
+            stream = node.stream
+            if stream is None:
+                continue
+            if node.shelf is not None:
+                self._recount(node, stream)
+                _leave_removed(stream)
+            else:
+                stream.grow_old(now_ms)
+                self._depths.memory.depth_bytes += stream.take_memory()
 
     def make_room(self) -> None:
         """Where the broker holds much in memory: let go of all that can be read from disk."""
@@ -116,7 +124,20 @@ class Streams:
             if node.stream is not None:
                 node.stream.trim(0)
                 memory.depth_bytes += node.stream.take_memory()
+        self._give_way(memory.depth_bytes - memory.stop_bytes * ROOM_PERCENT // 100)
         self._pause_ns = self._turn.now_ns + ROOM_PAUSE_NS
+
+    def _give_way(self, nbytes: int) -> None:
+        """Let streams without a disk lose so many bytes of their oldest messages, each in proportion to what
+        it has: nobody takes a message of theirs away, and producers of all nodes would wait for ever.
+        """
+        streams = [node.stream for node in self.nodes if node.stream is not None and node.shelf is None]
+        held = sum(stream.tail_bytes for stream in streams)
+        if nbytes <= 0 or held == 0:
+            return
+        for stream in streams:
+            stream.give_way(stream.tail_bytes - stream.tail_bytes * min(nbytes, held) // held)
+            self._depths.memory.depth_bytes += stream.take_memory()
 
     def _count_loaded(self) -> None:
         """Count what readers still have of what was read for them."""
@@ -193,3 +214,16 @@ class Streams:
             node.stream.load(reader, answer)
             self._loading.add(node)
         self._turn.mark_dirty(node)
+
+
+def _leave_removed(stream: StreamQueue) -> None:
+    """Let readers go of files that retention has removed: one that gives no credit would keep their room."""
+    assert stream.source is not None, "it is durable"
+    first_offset = stream.source.first_offset
+    for reader in stream.readers:
+        cursor = reader.run
+        if cursor is None or cursor.disk is None or cursor.loading:
+            continue
+        if cursor.disk.offset < first_offset:
+            cursor.disk.close()
+            cursor.disk = None

@@ -1,9 +1,9 @@
 """Queues and subscriptions that nobody uses any more are deleted (`expire_after`).
 
-A queue is in use while it has a link, a message or a bridge; a subscription while it has a receiver, or is
-a route's, however many messages wait in it. Looked at once a second, so that one goes at most two seconds
-late and never early: a link that came and went in between has set its time anew (``Node.used_ns``), and a
-message that did is seen by the count of those received.
+A queue is in use while it has a link, a message, a named reader or a bridge; a subscription while it has a
+receiver, or is a route's, however many messages wait in it. Looked at once a second, so that one goes at most
+two seconds late and never early: a link that came and went in between has set its time anew
+(``Node.used_ns``), and a message that did is seen by the count of those received.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from broker.engine.engine import Engine
-from broker.engine.node import Node
+from broker.engine.node import Node, is_empty
 from broker.flow.producer_credit import ProducerCredit
 from broker.manage.subscriptions import Subscriptions
 
@@ -61,7 +61,7 @@ def _is_used(node: Node) -> bool:
         return True
     if node.is_subscription:
         return False
-    if node.gate.depth_msgs > 0 or node.received != node.used_mark:
+    if not is_empty(node) or node.received != node.used_mark:
         return True
     return any(_is_attached(account, node) for account in node.allocator.accounts)
 

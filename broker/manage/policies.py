@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from broker.config.flow import BrokerDefaults
 from broker.config.node import DEAD_LETTERS, normalise
@@ -135,8 +136,9 @@ class Policies:
         if effective.settings.kind != node.kind:
             kind = effective.settings.kind
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
-        if effective.settings.queue_type != type_of(node):
-            raise OperatorError(f"queue_type: '{node.name}' is {type_of(node)} and stays so")
+        faults = _contradicted(effective, node.name, made_as(node.stream is not None, node.shelf is not None))
+        if faults:
+            raise OperatorError("\n".join(faults))
         if (
             (effective.settings.message_groups != "none" or node.queue.order is not None)
             and is_regrouped(node, effective.settings)
@@ -164,8 +166,36 @@ class Policies:
     def standing(self, node: Node, parents: Parents | None = None, terms: Terms | None = None) -> Effective:
         """Return the settings of a node that stays, without those that contradict others."""
         parents = parents_of(node) if parents is None else parents
-        found = self.tolerated(node.name, node.kind, node.arguments, _capability(node), parents, terms)
-        return of_type(found, node.name, type_of(node))
+        made = made_as(node.stream is not None, node.shelf is not None)
+        return self.restored(node.name, node.kind, node.arguments, _capability(node), parents, made, terms)
+
+    def restored(
+        self,
+        name: str,
+        kind: str,
+        arguments: Mapping[str, object],
+        capability: str,
+        parents: Parents,
+        made: Mapping[str, Any],
+        terms: Terms | None = None,
+    ) -> Effective:
+        """Return the settings of a node that has to be there as it was ``made``, whatever is said of it.
+
+        What else holds there is worked out from that: the defaults of a stream on disk are not those of a
+        queue, and what a queue may not keep would be gone for good.
+        """
+        found = self.tolerated(name, kind, arguments, capability, parents, terms)
+        faults = _contradicted(found, name, made)
+        if not faults:
+            return found
+        given = {**arguments, "kind": kind, **made}
+        again = self.tolerated(name, kind, given, capability, parents, terms)
+        return replace(
+            again,
+            settings=replace(again.settings, **made),
+            origins=again.origins | dict.fromkeys(made, "what it was made as"),
+            faults=(*found.faults, *faults),
+        )
 
     # --- subscriptions
 
@@ -369,21 +399,21 @@ class Policies:
                 yield node
 
 
-def type_of(node: Node) -> str:
-    """Return the queue_type that a node was made with."""
-    return "classic" if node.stream is None else "stream"
+def made_as(is_stream: bool, on_disk: bool) -> dict[str, Any]:
+    """Return the settings that a node keeps for life."""
+    if not is_stream:
+        return {"queue_type": "classic"}
+    return {"queue_type": "stream", "durable": True} if on_disk else {"queue_type": "stream"}
 
 
-def of_type(effective: Effective, name: str, queue_type: str) -> Effective:
-    """Return settings with the queue_type that a node has, whatever is said of it."""
-    if effective.settings.queue_type == queue_type:
-        return effective
-    return replace(
-        effective,
-        settings=replace(effective.settings, queue_type=queue_type),
-        origins=effective.origins | {"queue_type": "what it was made as"},
-        faults=(*effective.faults, f"queue_type: '{name}' is {queue_type} and stays so"),
-    )
+def _contradicted(effective: Effective, name: str, made: Mapping[str, object]) -> list[str]:
+    """Say what settings would have a node be that it wasn't made as."""
+    faults = []
+    if effective.settings.queue_type != made["queue_type"]:
+        faults.append(f"queue_type: '{name}' is {made['queue_type']} and stays so")
+    if made.get("durable") and not effective.settings.durable:
+        faults.append(f"durable: '{name}' is a stream on disk and stays so")
+    return faults
 
 
 def definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:

@@ -19,7 +19,7 @@ from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
 from broker.manage.partitions import restore as restore_partitions
-from broker.manage.policies import Policies, of_type
+from broker.manage.policies import Policies, made_as
 from broker.manage.subscriptions import SubscriptionKey
 from broker.store.port import QueueLog, StreamLog
 
@@ -42,8 +42,8 @@ class Restoration:
         arguments, unknown = _understood(name, known.arguments)
         nodes = self._engine.topology.nodes
         parents = {each: nodes[each].arguments for each in topics if each in nodes}
-        effective = self._policies.tolerated(name, known.kind, arguments, known.capability, parents)
-        effective = of_type(effective, name, "stream" if isinstance(shelf, StreamLog) else "classic")
+        made = made_as(isinstance(shelf, StreamLog), on_disk=True)
+        effective = self._policies.restored(name, known.kind, arguments, known.capability, parents, made)
         node = self._nodes.add(name, arguments, effective, shelf, known.maker)
         _tell_faults(name, (*unknown, *effective.faults))
         return node

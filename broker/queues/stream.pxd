@@ -26,6 +26,10 @@ cdef class StreamQueue(Queue):
     cpdef object stored(self, long upto)
     @cython.locals(appended=long)
     cpdef object trim(self, long most_bytes)
+    @cython.locals(count=long)
+    cpdef long mean_bytes(self) except -1
+    @cython.locals(held_from=long)
+    cpdef object give_way(self, long most_bytes)
     @cython.locals(held=long, grown=long)
     cpdef long take_memory(self) except? -1
     @cython.locals(cursor=StreamCursor)
@@ -58,6 +62,8 @@ cdef class StreamQueue(Queue):
     cdef long _begin(self, StreamCursor cursor) except -1
     @cython.locals(held_from=long)
     cdef object _retain(self, long now_ms)
+    @cython.locals(count=long)
+    cdef bint _has_too_much(self) except -1
     @cython.locals(entry=Entry)
     cdef object _drop_first(self)
     cdef object _tidy(self)

@@ -143,6 +143,23 @@ class StreamQueue(Queue):
             self._drop_first()
         self._tidy()
 
+    def mean_bytes(self) -> int:
+        """Return the mean size of the messages in memory, with their places; 0 while there are none."""
+        count = self.next_offset - self.tail_first
+        return self.tail_bytes // count if count > 0 else 0
+
+    def grow_old(self, now_ms: int) -> None:
+        """Let go of what is too old by now, or more than is kept; a log does that by itself."""
+        if self.source is None:
+            self._retain(now_ms)
+
+    def give_way(self, most_bytes: int) -> None:
+        """Without a disk: let go of the oldest, down to so many bytes, though more might be kept."""
+        held_from = self._held_from if self._held_from >= 0 else self.next_offset
+        while self.tail_bytes > most_bytes and self.tail_first < held_from:
+            self._drop_first()
+        self._tidy()
+
     def take_memory(self) -> int:
         """Return by how many bytes memory has grown since the last call; less than 0 where it shrank."""
         held = self.tail_bytes + self.loaded_bytes
@@ -352,19 +369,19 @@ class StreamQueue(Queue):
     # --- the tail
 
     def _retain(self, now_ms: int) -> None:
-        """Without a disk: let go of what is more, or older, than is kept; the newest stays."""
+        """Without a disk: let go of what is older, or more, than is kept; of the latter the newest stays."""
         held_from = self._held_from if self._held_from >= 0 else self.next_offset
-        while (
-            self.tail_first < held_from
-            and self.next_offset - self.tail_first > 1
-            and (
-                (self._most_bytes and self.tail_bytes > self._most_bytes)
-                or (self._most_count and self.next_offset - self.tail_first > self._most_count)
-                or (self._age_ms and self._times[self._start] < now_ms - self._age_ms)
-            )
+        while self.tail_first < held_from and (
+            (self._age_ms and self._times[self._start] < now_ms - self._age_ms) or self._has_too_much()
         ):
             self._drop_first()
         self._tidy()
+
+    def _has_too_much(self) -> bool:
+        count = self.next_offset - self.tail_first
+        return count > 1 and (
+            (self._most_bytes > 0 and self.tail_bytes > self._most_bytes) or 0 < self._most_count < count
+        )
 
     def _drop_first(self) -> None:
         entry = self._tail[self._start]

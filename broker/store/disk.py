@@ -316,7 +316,14 @@ class DiskStore(Shelves):
     def _stream(self, found: Found) -> RecoveredStream:
         noted = self._notes.get(f"{STREAM_NOTE}{found.row.id}")
         first_offset = retained_in(noted)[0] if noted else 0
-        stream = self._streams.recover(self, found, first_offset)
+        try:
+            stream = self._streams.recover(self, found, first_offset)
+        except OSError as fault:
+            if not is_lack_of_room(fault):
+                raise
+            # The journal had room for messages that the stream's segments had none for.
+            self._reserve.give_up()
+            stream = self._streams.recover(self, found, first_offset)
         return RecoveredStream(stream, unmarked(found.row.name), found.definition)
 
     def _begin(self, found: Replayed) -> None:

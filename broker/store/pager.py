@@ -106,11 +106,14 @@ class Pager:
 
     def _answer(self, work: Callable[[], object], done: Done) -> None:
         answer: object
+        fault: Exception | None = None
         try:
             answer = work()
-        except (OSError, OperatorError) as fault:
-            answer = fault
-        self._say(answer if isinstance(answer, Exception) else None)
+        except Exception as raised:
+            if not isinstance(raised, OSError | OperatorError):
+                log.exception("a task of the pager failed")
+            answer = fault = raised
+        self._say(fault)
         self._post(lambda: done(answer))
 
     def _say(self, fault: Exception | None) -> None:

@@ -26,6 +26,8 @@ log = logging.getLogger("sluice.store")
 SEGMENT_BYTES = 64 << 20
 # A block has so many bytes of messages, or one message; the index has an entry for about as many.
 BLOCK_BYTES = 1 << 16
+# The part of a limit that stays whenever a segment is removed because of it.
+LEAST_KEPT = 7 / 8
 
 
 class SegmentLog:
@@ -40,6 +42,8 @@ class SegmentLog:
     ) -> None:
         self.directory = directory
         self.segment_bytes = segment_bytes
+        # How many messages a segment may have before the next one begins, 0 for any number.
+        self.segment_msgs = 0
         self.block_bytes = block_bytes
         self.failed = ""
         # How often names in the directory have changed, and how many of these changes a sync has reached.
@@ -155,7 +159,10 @@ class SegmentLog:
 
     def _write(self, data: bytes, places: list[tuple[int, int]], next_offset: int, latest_ms: int) -> None:
         active = self._chain.active
-        if active.end.nbytes and active.end.nbytes + len(data) > self.segment_bytes:
+        if active.end.nbytes and (
+            active.end.nbytes + len(data) > self.segment_bytes
+            or 0 < self.segment_msgs < next_offset - active.base
+        ):
             active = self._roll()
         nbytes = active.end.nbytes
         try:
@@ -276,8 +283,10 @@ class SegmentLog:
     ) -> int:
         """Remove segments from the front, and return their bytes.
 
-        They go while all of them have more than ``most_bytes`` or ``most_count`` messages, and while all
-        messages of the first one came before ``before_ms``; nothing from the offset ``held_from`` on goes.
+        They go while all of them have more than ``most_bytes`` or ``most_count`` messages, unless less than
+        ``LEAST_KEPT`` of that would be left: of a limit that one segment reaches by itself the newest stay.
+        They go, too, while all messages of the first one came before ``before_ms``; nothing from the offset
+        ``held_from`` on goes.
         The one that is written stays, and so do those that aren't synced: a power loss may bring a file
         back, and then it has to be whole. A file that can't be removed now goes with the next call, before
         any that comes behind it.
@@ -288,8 +297,8 @@ class SegmentLog:
             if held_from is not None and first.end.next_offset > held_from:
                 break
             if first.end.next_offset > self.synced_offset or not (
-                (most_bytes is not None and self.nbytes > most_bytes)
-                or (most_count is not None and self.count > most_count)
+                (most_bytes is not None and _exceeds(self.nbytes, first.end.nbytes, most_bytes))
+                or (most_count is not None and _exceeds(self.count, _count_of(first), most_count))
                 or (before_ms is not None and first.end.latest_ms < before_ms)
             ):
                 break
@@ -299,6 +308,24 @@ class SegmentLog:
             self._doomed.append(first.path)
         self._remove_doomed()
         return removed
+
+    def expire(self, before_ms: int, held_from: int | None = None) -> None:
+        """Have what came before a time ready to be removed: in segments that are synced and not written.
+
+        So a stream that nothing comes to keeps nothing for longer. SyncFault.
+        """
+        if self.failed:
+            return
+        active = self._chain.active
+        if active.end.nbytes and _is_old(active, before_ms, held_from):
+            try:
+                self.roll()
+            except OSError:
+                # There may be room for another file later.
+                return
+        first = self._chain.segments[0]
+        if first.end.next_offset > self.synced_offset and _is_old(first, before_ms, held_from):
+            self.sync()
 
     def _remove_doomed(self) -> None:
         """Remove files, the oldest first: those that a crash leaves then follow each other still."""
@@ -324,6 +351,22 @@ def remove(directory: Path) -> None:
         for base in bases_in(directory):
             path_of(directory, base).unlink()
         directory.rmdir()
+
+
+def _is_old(segment: StreamSegment, before_ms: int, held_from: int | None) -> bool:
+    end = segment.end
+    return (
+        end.nbytes > 0 and end.latest_ms < before_ms and (held_from is None or end.next_offset <= held_from)
+    )
+
+
+def _exceeds(total: int, first: int, most: int) -> bool:
+    """Whether there is more than a limit lets stay, and enough is left without the first segment."""
+    return total > most and total - first >= most * LEAST_KEPT
+
+
+def _count_of(segment: StreamSegment) -> int:
+    return segment.end.next_offset - segment.base
 
 
 def _latest(segment: StreamSegment) -> int:

@@ -13,6 +13,8 @@ SMALLEST_SEGMENT = 1 << 20
 LARGEST_SEGMENT = 64 << 20
 # Retention takes whole segments, so a limit is made of at least so many.
 SEGMENTS_IN_LIMIT = 8
+# Files of fewer messages than this cost more than their messages.
+FEWEST_IN_SEGMENT = 1024
 
 
 cdef class StreamBatch:
@@ -106,6 +108,7 @@ cdef class DiskStreamLog(StreamLog):
         self.kept = (most_bytes or None, most_count or None, age_ms or None)
         size = (most_bytes or SEGMENTS_IN_LIMIT * LARGEST_SEGMENT) // SEGMENTS_IN_LIMIT
         self.segments.segment_bytes = min(max(size, SMALLEST_SEGMENT), LARGEST_SEGMENT)
+        self.segments.segment_msgs = max(most_count // SEGMENTS_IN_LIMIT, FEWEST_IN_SEGMENT) if most_count else 0
 
     def hold(self, offset):
         self.held_from = None if offset < 0 else offset

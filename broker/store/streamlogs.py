@@ -314,6 +314,8 @@ class StreamLogs:
         if stream.kept == _ALL:
             return
         before_ms = None if age_ms is None else time.time_ns() // 1_000_000 - age_ms
+        if before_ms is not None:
+            stream.segments.expire(before_ms, stream.held_from)
         stream.segments.retain(most_bytes, most_count, before_ms, stream.held_from)
 
 

@@ -16,13 +16,15 @@ from typing import Protocol
 import pytest
 
 from tests.crash.conftest import Broker
-from tests.crash.peers import Books, Consumer, Producer, turn_all
+from tests.crash.peers import Books, Consumer, Id, Producer, turn_all
 from tests.crash.shim import Shim
+from tests.crash.test_streams_killed import StreamReader
 from tests.crash.watching import in_trouble, ready, stalled, stat, until
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
 LIMITS = "flow_control: false, overflow: reject, max_size: 1GB"
 POLICIES = f"policies:\n  - {{match: '>', durable: true, {LIMITS}}}\n"
+STREAM = "policies:\n  - {match: s, kind: stream, durable: true}\n"
 DISK_BYTES = 32 << 20
 NO_ROOM = "No space left on device"
 
@@ -175,9 +177,9 @@ def on_small_disk(folder: Path, disk: Path) -> tuple[Broker, Ballast]:
     return broker, Ballast(disk)
 
 
-def filled(broker: Broker, room: Ballast, books: Books, messages: int = 8000) -> Producer:
+def filled(broker: Broker, room: Ballast, books: Books, messages: int = 8000, address: str = "q") -> Producer:
     """Until the broker has so many messages, and the disk no room at all."""
-    producer = Producer(books, "q", 1, filler=1000)
+    producer = Producer(books, address, 1, filler=1000)
     producer.connect(broker.port)
     until([producer], lambda: len(books.accepted) > messages, seconds=40, what=books)
     room.take()
@@ -248,6 +250,32 @@ def test_a_broker_killed_on_a_full_disk_is_drained_and_goes_on(tmp_path: Path, d
     broker.start()
     survives(broker, books)
     broker.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_broker_with_a_stream_killed_on_a_full_disk_starts(tmp_path: Path, disk: Path) -> None:
+    """The journal has room for messages that the stream's own files have none for."""
+    broker = Broker(tmp_path / "small", STREAM, CONFIG)
+    broker.data = disk / "data"
+    room = Ballast(disk)
+    broker.start()
+    books = Books()
+    filled(broker, room, books, 4000, "s").drop()
+    broker.kill()
+    room.take()
+    assert free_bytes(disk) == 0
+    broker.start()
+    room.give()
+    producer = Producer(books, "s", 2, filler=1000)
+    producer.connect(broker.port)
+    seen: dict[int, Id] = {}
+    reader = StreamReader(books, seen, 0)
+    reader.connect(broker.port)
+    until([producer, reader], lambda: (2, 500) in books.accepted, seconds=40, what="it to go on by itself")
+    producer.drop()
+    until([reader], lambda: books.accepted <= set(seen.values()), seconds=40, what=books)
+    broker.kill()
+    reader.drop()
 
 
 @pytest.mark.timeout(120)

@@ -258,6 +258,25 @@ def test_messages_go_though_nothing_comes(
     world.store.close()
 
 
+def test_a_number_of_messages_is_kept_though_few_fill_no_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("a")
+    stream = world.streams["a"]
+    stream.limit(0, 20_000, 0)
+    for _ in range(30):
+        world.put("a", 2000, 10)
+        world.sync()
+        world.appended()
+        world.store.begin_checkpoint()
+        world.until(lambda: not world.store._busy)
+        world.store.maintain()
+        kept = stream.next_offset - stream.first_offset
+        assert kept >= min(len(world.sent["a"]), 20_000 * 7 // 8)
+    # All but what is written now are files of an eighth of that, or of what came at once.
+    assert kept <= 20_000 + 2 * 2500
+    world.store.close()
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT])
 def test_what_may_work_again_by_itself_is_a_lack_of_room(code: int) -> None:
     assert is_lack_of_room(OSError(code, "none left"))

@@ -16,7 +16,7 @@ from broker.amqp.control.lifetimes import (
 from broker.config.flow import BrokerDefaults
 from broker.config.synonyms import from_arguments
 from broker.config.thresholds import resolve
-from broker.engine.node import Node
+from broker.engine.node import Node, is_empty
 from broker.manage.access import TEMPORARY
 from broker.manage.model import Model
 from broker.manage.policies import NOTHING
@@ -143,7 +143,7 @@ def _may_go(node: Node, policy: int) -> bool:
     if policy == ON_NO_LINKS:
         return links == 0
     if policy == ON_NO_MESSAGES:
-        return node.gate.depth_msgs == 0
+        return is_empty(node)
     if policy == ON_NO_LINKS_OR_MESSAGES:
-        return links == 0 and node.gate.depth_msgs == 0
+        return links == 0 and is_empty(node)
     return True

@@ -45,12 +45,15 @@ cdef class ConsumerLink(OutgoingLink):
     # The reader of a stream that it reads for, and whether it has had outcomes since the last commit.
     cdef public object named
     cdef public bint has_moved
+    # Of a stream's reader, the bytes of what its peer holds.
+    cdef bint reads_stream
+    cdef long held_bytes
     # Its outcomes come in transactions: what has none was never its receiver's.
     cdef bint transacted
 
     cpdef long wanted(self) except -1
     cdef long link_capacity(self) except -1
-    cdef object count_sent(self)
+    cdef object count_sent(self, long nbytes)
     cdef object begin_stream(self, Entry entry, void *delivery)
     cdef object end_stream(self)
     cdef object drop_stream(self)

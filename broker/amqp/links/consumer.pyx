@@ -23,6 +23,8 @@ cdef enum:
     LARGE_ENOUGH = OUTGOING_BYTES // MOST_PER_DISPATCH
     # Bytes of a large message that a session holds unsent at a time.
     STREAM_BYTES = 1 << 18
+    # What a peer that reads a stream may hold without an outcome: it is in memory for that link alone.
+    READ_BYTES = 1 << 25
 
 
 cdef class ConsumerLink(OutgoingLink):
@@ -42,6 +44,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.name = name
         self.started = False
         self.presettled = presettled
+        self.reads_stream = node.stream is not None
         self.attached_ns = engine.turn.now_ns
         self.slots = []
         self.free = []
@@ -86,6 +89,8 @@ cdef class ConsumerLink(OutgoingLink):
             return 0
         if not self.presettled:
             room = min(room, self.window.own_room())
+            if self.held_bytes >= READ_BYTES:
+                return 0
         limit = self.connection.session_output
         unsent = self.connection.unsent_of(self.session, limit)
         if unsent >= limit:
@@ -127,7 +132,7 @@ cdef class ConsumerLink(OutgoingLink):
         pn_link_advance(self.link)
         self.delivered += 1
         self.served_ns = self.engine.turn.now_ns
-        self.count_sent()
+        self.count_sent(PyBytes_GET_SIZE(entry.data))
         if self.presettled:
             pn_delivery_settle(delivery)
             if not self.browses:
@@ -135,12 +140,14 @@ cdef class ConsumerLink(OutgoingLink):
             elif self.named is not None:
                 self.note_moved()
 
-    cdef object count_sent(self):
-        """Count a message that is on its way."""
+    cdef object count_sent(self, long nbytes):
+        """Count a message that is on its way, of so many bytes in memory."""
         self.node.delivered += 1
         self.connection.sent += 1
         if not self.presettled:
             self.in_flight += 1
+            if self.reads_stream:
+                self.held_bytes += nbytes
             self.window.sent()
             if self.pace is not None:
                 self.pace.sent(self.engine.turn.now_ns)
@@ -155,7 +162,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.streamed = entry
         self.outflow = self.engine.large.send(entry.extra.body, self.on_block)
         self.connection.streams.append(self)
-        self.count_sent()
+        self.count_sent(PyBytes_GET_SIZE(entry.data))
 
     def on_block(self):
         """Go on with a large message: more of it has been read, or can't be."""
@@ -290,6 +297,8 @@ cdef class ConsumerLink(OutgoingLink):
 
     cdef object leave_slot(self, long number):
         """Count a message that has its outcome."""
+        if self.reads_stream:
+            self.held_bytes -= PyBytes_GET_SIZE((<Entry>self.slots[number]).data)
         self.slots[number] = None
         self.in_flight -= 1
         self.settled += 1

@@ -714,3 +714,10 @@ def test_policies_that_hold_are_never_exceeded(asked: dict[str, Any], said: dict
             assert 0 < getattr(held, name) <= getattr(policy, name)
         elif name in asked and not any(said.values()):
             assert getattr(held, name) == asked[name]
+
+
+def test_memory_says_nothing_of_what_a_stream_keeps_on_disk() -> None:
+    stream = {"queue_type": "stream", "memory_limit": "64 MB"}
+    assert resolve(stream | {"durable": True}, DEFAULTS).max_size == 0
+    assert resolve(stream | {"durable": True, "max_size": "10 GB"}, DEFAULTS).max_size == 10 << 30
+    assert resolve(stream, DEFAULTS).max_size == 64 << 20

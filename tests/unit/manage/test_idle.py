@@ -148,3 +148,23 @@ def test_nothing_is_watched_that_has_no_such_setting() -> None:
     assert world.engine.topology.fading == {node}
     world.model.nodes.delete("q.a")
     assert world.engine.topology.fading == set()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_stream_stays_while_it_has_messages_or_a_named_reader(reads: bool) -> None:
+    world = Used()
+    world.model.nodes.create("queue", "q.s", {"queue_type": "stream", "max_count": 1})
+    node = world.engine.topology.node("q.s")
+    if reads:
+        world.engine.streams.commits.restore(node, "billing", 0)
+    else:
+        world.put(node, 1)
+    world.passes(3 * EXPIRE_S * 1000)
+    assert not node.deleted
+    if reads:
+        world.engine.streams.commits.remove(node, "billing")
+    else:
+        assert node.stream is not None
+        node.stream.give_way(0)
+    world.passes(3 * EXPIRE_S * 1000)
+    assert node.deleted
