@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -42,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", type=int, default=50_000, help="at most in a trigger (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="medians of so many (%(default)s)")
     args = parser.parse_args(words)
-    jars = ",".join(map(str, sorted(kafka.connector(pyspark.__version__).glob("*.jar"))))
+    jars = ",".join(map(str, sorted(kafka.connector().glob("*.jar"))))
     rates: dict[tuple[int, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as name, OURS.started() as broker:
         folder = Path(name)

@@ -14,6 +14,8 @@ from bench.peers import maven
 from bench.peers.peer import java
 
 GROUP, VERSION = "org.apache.kafka", "4.1.0"
+# The newest connector that there is; Spark's own version may be ahead of it.
+CONNECTOR = "4.2.0"
 START_S = 60.0
 STOP_S = 15.0
 PROPERTIES = """process.roles=broker,controller
@@ -35,11 +37,11 @@ def server() -> Path:
     return maven.jars(f"kafka-{VERSION}", f"{GROUP}:kafka_2.13:{VERSION}", f"{GROUP}:kafka-tools:{VERSION}")
 
 
-def connector(spark: str) -> Path:
-    """Return the folder of the jars that a version of Spark needs to read Kafka. Raises MissingError."""
-    wanted = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}"
+def connector() -> Path:
+    """Return the folder of the jars that Spark needs to read Kafka. Raises MissingError."""
+    wanted = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR}"
     left_out = ("org.apache.hadoop", "org.scala-lang", "org.slf4j", "com.google.code.findbugs")
-    return maven.jars(f"spark-kafka-{spark}", wanted, without=left_out)
+    return maven.jars(f"spark-kafka-{CONNECTOR}", wanted, without=left_out)
 
 
 @contextmanager
