@@ -119,11 +119,19 @@ class JetStreamLog:
             check_stream(stream, answer["config"], wanted)
 
     def append(self, data: bytes, after: int) -> None:
-        """Send a record, on condition that ``after`` is the last position."""
+        """Send a record, on condition that ``after`` is the last position.
+
+        Raises EngineFault where it is larger than the server takes, which would end each connection for it.
+        """
         self._appended += 1
         try:
             headers = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % after
             connection = self._open()
+            most = int(connection.info.get("max_payload", LEAST_PAYLOAD))
+            if len(headers) + len(data) > most:
+                raise EngineFault(
+                    f"{connection.url}: a record has {len(data)} bytes, and max_payload is {most}"
+                )
             self._sent[self._appended] = after, time.monotonic()
             connection.publish(self.subject, data, f"{self._inbox}.{self._appended}", headers)
         except LogUnavailable:

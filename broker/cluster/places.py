@@ -17,6 +17,7 @@ from broker.cluster.records import (
     SNAPSHOT_PIECE,
     START,
     TAKEOVER,
+    BrokenRecord,
     Record,
     decode,
 )
@@ -81,10 +82,23 @@ class LogPlaces:
         return found
 
     def pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
-        """Return what the records of a snapshot hold that stand at these positions."""
+        """Return the pieces of a snapshot whose records stand at these positions, each of its parts together.
+
+        Raises BrokenRecord where a part is missing.
+        """
+        parts: list[bytes] = []
         for entry in self.entries(begin, end):
-            if entry.position in positions:
-                yield decode(entry.position, entry.data).payload
+            if entry.position not in positions:
+                continue
+            record = decode(entry.position, entry.data)
+            if record.part != len(parts):
+                raise BrokenRecord(
+                    entry.position, f"part {record.part} of a piece stands where part {len(parts)} is next"
+                )
+            parts.append(record.payload)
+            if record.part + 1 == record.parts:
+                yield b"".join(parts)
+                parts = []
 
     def entry(self, position: int) -> LogEntry:
         """Return one record."""

@@ -45,7 +45,7 @@ _HEAD = struct.Struct("<8sBBHHHQQQ8sIII")
 _LENGTH = struct.Struct("<I")
 # No chain yet: what the first record of a log follows.
 START = bytes(8)
-# The most bytes of payload in one record; a group that is larger has several.
+# The most bytes of payload in one record; a group, or a piece of a snapshot, that is larger has several.
 MOST_BYTES = 512 << 10
 # No owner has more records in flight, which bounds where records that count for nobody can stand.
 MOST_IN_FLIGHT = 32

@@ -114,7 +114,10 @@ class LogWriter:
         self._thread.start()
 
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
-        """Append another record among the groups; the writer's thread calls ``done`` once it is durable."""
+        """Append another record among the groups; the writer's thread calls ``done`` once it is durable.
+
+        A payload that is larger than a record comes in parts, one behind the other.
+        """
         self._extras.append((kind, group, payload, done))
         self._ring()
 
@@ -227,7 +230,9 @@ class LogWriter:
                 break
             kind, group, payload, done = self._extras.popleft()
             self._has_left = self._has_left or kind == HANDOVER
-            self._record(kind, self._group if group < 0 else group, payload)
+            group = self._group if group < 0 else group
+            for part, piece in enumerate(pieces := _cut(payload)):
+                self._record(kind, group, piece, part, len(pieces))
             if done is not None:
                 self._ending.append((self._pipeline.submitted, done))
         # A mark behind a hand-over would keep those who are to follow waiting.
@@ -242,13 +247,11 @@ class LogWriter:
             groups.append(data)
             size += len(data)
         self._taken_bytes += size
-        payload = joined(groups)
-        parts = -(-len(payload) // (MOST_BYTES + (MOST_BYTES >> 2)))
-        for part in range(parts):
-            piece = payload[len(payload) * part // parts : len(payload) * (part + 1) // parts]
-            if part == parts - 1:
+        pieces = _cut(joined(groups))
+        for part, piece in enumerate(pieces):
+            if part == len(pieces) - 1:
                 self._group = group
-            self._record(GROUPS, self._group, piece, part, parts)
+            self._record(GROUPS, self._group, piece, part, len(pieces))
 
     def _record(self, kind: int, group: int, payload: bytes, part: int = 0, parts: int = 1) -> None:
         data, self._digest = encode(kind, self._cell, self.epoch, group, self._digest, payload, part, parts)
@@ -287,3 +290,9 @@ class LogWriter:
                 log.warning("the log answers again")
             else:
                 log.error("the log doesn't answer: %s", why)
+
+
+def _cut(payload: bytes) -> list[bytes]:
+    """Return a payload as the records that it takes have it."""
+    parts = max(-(-len(payload) // (MOST_BYTES + (MOST_BYTES >> 2))), 1)
+    return [payload[len(payload) * at // parts : len(payload) * (at + 1) // parts] for at in range(parts)]

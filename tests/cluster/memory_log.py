@@ -27,6 +27,8 @@ class MemoryEngine:
         # Of so many records from now on the answer is lost; so many are not taken, without an answer.
         self.lose = 0
         self.withhold = 0
+        # A record that is larger ends the connection, and isn't taken either.
+        self.most_bytes = 1 << 20
         self.lock = threading.Lock()
 
     @property
@@ -63,7 +65,7 @@ class MemoryLog:
 
     def _outcome(self, data: bytes, after: int) -> Outcome:
         engine = self.engine
-        if engine.down:
+        if engine.down or len(data) > engine.most_bytes:
             return Unknown(after)
         if engine.withhold:
             engine.withhold -= 1

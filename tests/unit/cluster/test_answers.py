@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.jetstream import JetStreamLog, LogServers
-from broker.cluster.log import Acked, AppendRefused, Outcome, Unknown
+from broker.cluster.log import Acked, AppendRefused, EngineFault, Outcome, Unknown
 
 SUBSCRIBED = re.compile(rb"SUB (\S+)\.\* (\S+)\r\n")
 PUBLISHED = re.compile(rb"HPUB \S+ (\S+) \d+ \d+\r\n")
@@ -70,6 +70,15 @@ def test_a_second_answer_is_not_taken_for_that_of_a_record_behind_the_same_posit
     # Another record is sent behind the same position; the server answers the first one again, then this one.
     log.append(b"second", 7)
     assert outcomes(log) == [Acked(7, 9)]
+    log.close()
+    server.join()
+
+
+def test_a_record_that_the_server_would_end_the_connection_for_is_a_fault() -> None:
+    server = TwiceAnswering()
+    log = JetStreamLog(LogServers((server.url,), timeout_s=20), "c", 1)
+    with pytest.raises(EngineFault, match="a record has 1048576 bytes, and max_payload is 1048576"):
+        log.append(bytes(1 << 20), 7)
     log.close()
     server.join()
 

@@ -17,6 +17,7 @@ from broker.cluster.records import (
     SNAPSHOT_END,
     SNAPSHOT_PIECE,
     TAKEOVER,
+    BrokenRecord,
     joined,
 )
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
@@ -168,6 +169,22 @@ def test_a_snapshot_is_loaded_without_pieces_that_count_for_nobody(tmp_path: Pat
     # The deposed owner's mark took the first piece's place; the others and the end are sent twice.
     records += [begin, old.write(MARK), *pieces[1:], end, *pieces, end]
     assert snapshot_in(records) == (2, 0, [b"piece 0", b"piece 1", b"piece 2"])
+
+
+def test_the_parts_of_a_piece_are_put_together_and_a_missing_one_is_found() -> None:
+    chain = Chain(1)
+    records = [
+        chain.write(TAKEOVER),
+        chain.write(SNAPSHOT_BEGIN, SNAPSHOT_OF.pack(1, 0), of=0),
+        chain.write(SNAPSHOT_PIECE, b"large ", 0, 2, of=0),
+        chain.write(MARK),
+        chain.write(SNAPSHOT_PIECE, b"piece", 1, 2, of=0),
+        chain.write(SNAPSHOT_PIECE, b"small", of=0),
+        chain.write(SNAPSHOT_END, of=0),
+    ]
+    assert snapshot_in(records) == (1, 0, [b"large piece", b"small"])
+    with pytest.raises(BrokenRecord, match="part 1 of a piece stands where part 0 is next"):
+        list(places(records).pieces(2, len(records), {5, 6}))
 
 
 def test_the_pieces_of_an_earlier_snapshot_are_not_loaded_with_the_newest(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import broker.cluster.cleaning
 from broker.cluster.cleaning import LogCleaner, SettledLog
 from broker.cluster.log import LogUnavailable
-from broker.cluster.records import decode
+from broker.cluster.records import SNAPSHOT_PIECE, decode
 from broker.errors import OperatorError
 from broker.store.port import DURABLE
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
@@ -163,6 +163,29 @@ def test_a_log_begins_with_no_part_of_a_group(cleaning: Cleaning, tmp_path: Path
         pass
     _, (shelves, _) = read_directory(tmp_path / "b")
     assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 302))
+
+
+def test_a_message_that_is_larger_than_a_record_is_in_the_snapshot_in_parts(
+    cleaning: Cleaning, tmp_path: Path
+) -> None:
+    data = bytes(range(256)) * 6_000
+    with cleaning.lock:
+        cleaning.owner.queue.append(301, DURABLE, 0, 0, data)
+        cleaning.owner.store.seal()
+        until(lambda: cleaning.owner.store.attend() == cleaning.owner.store.group - 1, "the log's answer")
+    cleaning.cleaner.look()
+    assert cleaning.cleaner.clean()
+    records = [decode(0, each) for each in cleaning.engine.records]
+    assert max(each.parts for each in records if each.kind == SNAPSHOT_PIECE) > 1
+    with cleaning.lock:
+        cleaning.owner.seq = 301
+        cleaning.owner.put(2)
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    held = {each[0]: each for each in next(iter(shelves.values()))[3]}
+    assert list(held) == list(range(291, 304))
+    assert data in held[301]
 
 
 def test_a_log_with_nothing_to_trim_gets_no_snapshot(cleaning: Cleaning) -> None:
