@@ -1,6 +1,13 @@
 """Bodies of large messages go to the cell's log before the messages that have them.
 
 The owner's files, as ``LargeFiles`` has them; a durable one counts as finished once the log has it too.
+
+The log has no condition for a body as it has for a record: an owner that was held up and replaced meanwhile
+may yet put one there, or take one out. So no body of the next owner's may bear the name of one of its own:
+
+1. Owners of successive epochs give files numbers of different remainders (``OWNERS``).
+2. An owner takes those out that nobody names only if it listed them while its lease lasted, when nobody else
+   had put any.
 """
 
 from __future__ import annotations
@@ -19,6 +26,10 @@ from broker.store.largefiles import Finished, LargeFile, LargeFiles, Post, Writi
 log = logging.getLogger("sluice.cluster")
 
 RETRY_S = 0.5
+# Beyond so many take-overs an owner's numbers may be those of one that was held up all the time.
+OWNERS = 16
+# A message's bits have so much room for the number of its file (``constants.LARGE_SHIFT``).
+MOST_NUMBER = (1 << 31) - 1
 
 
 class BodyLog(Protocol):
@@ -51,10 +62,13 @@ class BodyStore:
         """Take a file out of the log, where nothing refers to it."""
         self._asked.put(lambda: self._drop(file))
 
-    def keep_only(self, files: Collection[LargeFile]) -> None:
-        """Take all others out of the log: owners that were killed have left them."""
+    def keep_only(self, files: Collection[LargeFile], may_act: Callable[[], bool]) -> None:
+        """Take all others out of the log: owners that were killed have left them.
+
+        ``may_act`` says on this thread whether the lease lasts; where it doesn't, they stay.
+        """
         keys = {body_key(file) for file in files}
-        self._asked.put(lambda: self._keep_only(keys))
+        self._asked.put(lambda: self._keep_only(keys, may_act))
 
     def stop(self) -> None:
         """Give up whatever isn't done."""
@@ -87,20 +101,26 @@ class BodyStore:
         except LogUnavailable as fault:
             log.info("%s stays in the log until the cell has another owner: %s", file.path.name, fault)
 
-    def _keep_only(self, keys: set[str]) -> None:
+    def _keep_only(self, keys: set[str], may_act: Callable[[], bool]) -> None:
         try:
-            for key in self._log.body_keys() - keys:
+            there = self._log.body_keys()
+            if not may_act():
+                raise LogUnavailable("the lease is over, and the next owner may have put some")
+            for key in there - keys:
                 self._log.drop_body(key)
         except LogUnavailable as fault:
             log.info("bodies stay in the log until the cell has another owner: %s", fault)
 
 
 class ReplicatedLargeFiles(LargeFiles):
-    """The owner's large messages."""
+    """The large messages of the owner of an epoch."""
 
-    def __init__(self, directory: Path, post: Post, keep: Collection[int], bodies: BodyStore) -> None:
+    def __init__(
+        self, directory: Path, post: Post, keep: Collection[int], bodies: BodyStore, epoch: int
+    ) -> None:
         super().__init__(directory, post, keep)
         self._bodies = bodies
+        self._epoch = epoch
 
     def begin(self, durable: bool, written: Written, finished: Finished) -> WritingFile:
         if not durable:
@@ -122,6 +142,14 @@ class ReplicatedLargeFiles(LargeFiles):
 
         writing = super().begin(durable, written, replicate)
         return writing
+
+    def _number_behind(self, last: int) -> int:
+        while True:
+            last += (self._epoch - last - 1) % OWNERS + 1
+            if last > MOST_NUMBER:
+                last = (self._epoch - 1) % OWNERS + 1
+            if not self.path(last).exists():
+                return last
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -381,7 +381,7 @@ class Member:
                 self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
             )
             bell.append(store.ring)
-            bodies.keep_only(store.bodies())
+            bodies.keep_only(store.bodies(), lambda: lease.may_act(time.monotonic_ns()))
             owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
             server = Server(self.settings, self._reload, self._output, owned, self)
             cleaner = LogCleaner(

@@ -57,7 +57,7 @@ class OwnedCell:
 
     def large_files(self, directory: Path, post: Post, keep: Collection[int]) -> ReplicatedLargeFiles:
         """Return the files of large messages, which the log has as well."""
-        return ReplicatedLargeFiles(directory, post, keep, self._bodies)
+        return ReplicatedLargeFiles(directory, post, keep, self._bodies, self.writer.epoch)
 
     def look(self, now_ns: int) -> str:
         """Suspend or resume by the lease; return why the broker must let go, empty while it needn't."""

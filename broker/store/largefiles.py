@@ -72,8 +72,12 @@ class LargeFiles:
 
     def begin(self, durable: bool, written: Written, finished: Finished) -> WritingFile:
         """A new file."""
-        self._last += 1
+        self._last = self._number_behind(self._last)
         return WritingFile(self, self._last, durable, written, finished)
+
+    def _number_behind(self, last: int) -> int:
+        """Return the next file's number."""
+        return last + 1
 
     def read(self, number: int, size: int, checksum: int, arrived: Arrived) -> ReadingFile:
         """A complete file from its beginning."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from broker.cluster.bodies import BodyStore, ReplicatedLargeFiles
-from broker.store.largefiles import LargeFile, body_key
+from broker.cluster.bodies import MOST_NUMBER, OWNERS, BodyStore, ReplicatedLargeFiles
+from broker.store.largefiles import LargeFile, WritingFile, body_key
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 
 
@@ -67,16 +67,30 @@ def test_bodies_that_nobody_names_are_taken_out(
 ) -> None:
     kept = file_of(tmp_path / "1", 1, b"kept")
     engine.bodies = {body_key(kept): [b"kept"], "00000002-5-00000007": [b"left behind"]}
-    bodies.keep_only([kept])
+    bodies.keep_only([kept], lambda: True)
     until(lambda: list(engine.bodies) == [body_key(kept)], "one body")
+
+
+def test_one_whose_lease_is_over_takes_nothing_out(
+    engine: MemoryEngine, bodies: BodyStore, tmp_path: Path
+) -> None:
+    """It was held up, and the next owner has put bodies that its notes don't name."""
+    engine.bodies = {"00000002-5-00000007": [b"of the next owner"]}
+    bodies.keep_only([], lambda: False)
+    done = threading.Event()
+    bodies._asked.put(done.set)
+    assert done.wait(10)
+    assert list(engine.bodies) == ["00000002-5-00000007"]
 
 
 class Files:
     """An owner's large files; what is posted to its loop runs here, when it is told to."""
 
-    def __init__(self, directory: Path, bodies: BodyStore) -> None:
+    def __init__(
+        self, directory: Path, bodies: BodyStore, epoch: int = 1, keep: Collection[int] = ()
+    ) -> None:
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.files = ReplicatedLargeFiles(directory, self.posted.put, (), bodies)
+        self.files = ReplicatedLargeFiles(directory, self.posted.put, keep, bodies, epoch)
         self.finished: list[tuple[int, Exception | None]] = []
 
     def run_one(self) -> None:
@@ -154,3 +168,53 @@ def test_one_that_was_dropped_meanwhile_leaves_the_log_again(engine: MemoryEngin
     bodies_are_done(files)
     assert not engine.bodies
     assert files.finished == []
+
+
+def test_a_deposed_owner_takes_no_body_of_the_next_ones_out(
+    engine: MemoryEngine, files: Files, tmp_path: Path
+) -> None:
+    """Both are sent the same bytes, as a client does that had no outcome, and give them their next number."""
+
+    def write(files: Files) -> WritingFile:
+        writing = files.files.begin(
+            True, lambda count, fault: None, lambda number, *told: files.finished.append((number, None))
+        )
+        writing.write(b"the same")
+        writing.finish()
+        files.run_one()
+        files.run_one()
+        return writing
+
+    # The log has the first one's, which hears of it only after it was held up.
+    late = write(files)
+    until(lambda: files.posted.qsize() == 1, "the first owner's answer")
+    bodies = BodyStore(MemoryLog(engine))
+    following = Files(tmp_path / "next", bodies, epoch=2)
+    write(following)
+    following.run_one()
+    [(number, _)] = following.finished
+    late.drop()
+    files.run_one()
+    bodies_are_done(files)
+    assert [key.partition("-")[0] for key in engine.bodies] == [f"{number:08d}"]
+    following.files.close()
+    bodies.stop()
+
+
+def test_numbers_of_successive_owners_differ_and_begin_again_where_there_are_no_more(
+    bodies: BodyStore, tmp_path: Path
+) -> None:
+    def numbers(epoch: int, last: int) -> list[int]:
+        folder = tmp_path / f"{epoch}-{last}"
+        made = Files(folder, bodies, epoch, [last])
+        # This one is there still.
+        (folder / "large" / f"{epoch:08d}").touch()
+        found = [made.files.begin(False, lambda *told: None, lambda *told: None).number for _ in range(3)]
+        made.files.close()
+        return found
+
+    every = [number for epoch in range(1, OWNERS + 1) for number in numbers(epoch, 100)]
+    assert len(set(every)) == 3 * OWNERS
+    assert min(every) > 100
+    assert numbers(5, MOST_NUMBER) == [5 + OWNERS, 5 + 2 * OWNERS, 5 + 3 * OWNERS]
+    assert numbers(16, MOST_NUMBER) == [32, 48, 64]
