@@ -34,7 +34,7 @@ LOOK_S = 2.0
 SETTLED_S = 240.0
 # The log may take so many times what is live, and `log_size` besides.
 LIVE_TIMES = 2
-# Pieces of a snapshot that wait to be appended.
+# Pieces of a snapshot that wait to be appended, and how long none of them may be.
 MOST_WAITING = 16
 WAIT_S = 60.0
 
@@ -96,6 +96,8 @@ class LogCleaner:
     ) -> None:
         self.snapshots = 0
         self.log_bytes = 0
+        # Why the log can't be trimmed, as for a lack of room; empty while it can, or needn't be.
+        self.fault = ""
         self._log = engine
         self._writer = writer
         self._target = directory.with_name(f"{directory.name}.snapshot")
@@ -120,7 +122,7 @@ class LogCleaner:
     def clean(self) -> bool:
         """Append a snapshot and trim the log before it; return whether that was done.
 
-        Raises OperatorError, OSError.
+        Raises OperatorError, OSError, TimeoutError.
         """
         if self._settled.position <= self._log.first():
             return False
@@ -149,6 +151,7 @@ class LogCleaner:
                 why = f"the log can't be trimmed now: {fault}"
             except (OperatorError, OSError, TimeoutError) as fault:
                 level, why = logging.WARNING, f"the log can't be trimmed: {fault}"
+            self.fault = why if level == logging.WARNING else ""
             if why and why != said:
                 log.log(level, "%s", why)
             said = why
@@ -196,10 +199,16 @@ class LogCleaner:
         return True
 
     def _wait(self, is_over: Callable[[], bool]) -> bool:
-        """Wait for something of the writer's; return whether it came, and the writer goes on."""
-        for _ in range(int(WAIT_S * 500)):
-            if is_over():
-                return True
+        """Wait for something of the writer's; return whether it came, and the writer goes on.
+
+        Raises TimeoutError where the log takes nothing for ``WAIT_S``.
+        """
+        behind, since_s = -1, 0.0
+        while not is_over():
             if self._stopped.wait(0.002) or self._writer.fenced or self._writer.fault:
                 return False
-        return False
+            if behind != self._writer.behind_records:
+                behind, since_s = self._writer.behind_records, time.monotonic()
+            elif time.monotonic() - since_s > WAIT_S:
+                raise TimeoutError(f"it has taken nothing of a snapshot for {WAIT_S:g} s")
+        return True

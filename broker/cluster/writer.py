@@ -56,6 +56,8 @@ class LogWriter:
         # Each is changed by one thread alone: the owner's, and this one.
         self._submitted_bytes = self._taken_bytes = 0
         self._extras: deque[tuple[int, int, bytes, Callable[[], None] | None]] = deque()
+        # Whether groups went since one of these went before them.
+        self._are_extras_next = False
         self._ending: deque[tuple[int, Callable[[], None]]] = deque()
         self._sent_ns: dict[int, int] = {}
         self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
@@ -222,22 +224,33 @@ class LogWriter:
 
     def _take(self, now_ns: int) -> None:
         """Make records of what was submitted, as many as go out at once."""
+        # Else groups that come faster than the log takes them would leave no room for a snapshot's pieces.
+        if self._are_extras_next and self._take_extra():
+            self._are_extras_next = False
         while self._waiting and self._pipeline.has_room and self._is_worth_a_record:
             self._take_groups()
-        while self._extras and self._pipeline.has_room:
-            if self._extras[0][0] == HANDOVER and self._waiting:
-                # It stands behind all groups.
-                break
-            kind, group, payload, done = self._extras.popleft()
-            self._has_left = self._has_left or kind == HANDOVER
-            group = self._group if group < 0 else group
-            for part, piece in enumerate(pieces := _cut(payload)):
-                self._record(kind, group, piece, part, len(pieces))
-            if done is not None:
-                self._ending.append((self._pipeline.submitted, done))
+            self._are_extras_next = True
+        while self._take_extra():
+            pass
         # A mark behind a hand-over would keep those who are to follow waiting.
         if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room and not self._has_left:
             self._record(MARK, self._group, self._about)
+
+    def _take_extra(self) -> bool:
+        """Make a record of what came besides groups; return whether there was some, and room for it."""
+        if not self._extras or not self._pipeline.has_room:
+            return False
+        if self._extras[0][0] == HANDOVER and self._waiting:
+            # It stands behind all groups.
+            return False
+        kind, group, payload, done = self._extras.popleft()
+        self._has_left = self._has_left or kind == HANDOVER
+        group = self._group if group < 0 else group
+        for part, piece in enumerate(pieces := _cut(payload)):
+            self._record(kind, group, piece, part, len(pieces))
+        if done is not None:
+            self._ending.append((self._pipeline.submitted, done))
+        return True
 
     def _take_groups(self) -> None:
         group, data = self._waiting.popleft()

@@ -392,6 +392,7 @@ class Member:
                 server.copy_for_snapshot,
                 cluster.log_size,
             )
+            owned.untrimmed = lambda: cleaner.fault
             server.container.failover = FailoverServers(self._failover_addresses())
             opened = server.start()
         if self._stopped:

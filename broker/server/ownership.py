@@ -42,6 +42,8 @@ class OwnedCell:
         self.suspended_since_ns = 0
         self.suspensions = 0
         self.changed: Callable[[str, str], None] = lambda kind, reason: None
+        # Why the log grows, as its cleaner says; empty while it is trimmed.
+        self.untrimmed: Callable[[], str] = str
         self._bodies = bodies
         self._successor = successor
         self._dropped_ns = 0

@@ -49,6 +49,8 @@ def status_of(member: Knowing) -> ClusterStatus:
         epoch, position, reachable = at.epoch, at.last_position, at.reachable
         told = [each.report for each in seen if each.report.role == OWNER and each.is_there]
         suspended = told[0].fault if told else ""
+    # Told here alone: others take the fault that an owner tells them for why the cell is suspended.
+    untrimmed = "" if owned is None else owned.untrimmed()
     newest = max((each.report.group for each in seen), default=0)
     return ClusterStatus(
         cell=member.cluster.cell,
@@ -62,11 +64,11 @@ def status_of(member: Knowing) -> ClusterStatus:
         engine=EngineStatus(
             reachable, tuple(map(str, member.cluster.engine)), member.engine_server, position
         ),
-        members=tuple(_member(each, newest) for each in seen),
+        members=tuple(_member(each, newest, "" if place else untrimmed) for place, each in enumerate(seen)),
     )
 
 
-def _member(seen: MemberSeen, newest: int) -> ClusterMember:
+def _member(seen: MemberSeen, newest: int, untrimmed: str) -> ClusterMember:
     report = seen.report
     return ClusterMember(
         name=report.name,
@@ -77,5 +79,5 @@ def _member(seen: MemberSeen, newest: int) -> ClusterMember:
         seen_ago_s=round(seen.seen_s, 1),
         version=report.version,
         addresses=report.addresses,
-        fault=report.fault,
+        fault=report.fault or untrimmed,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -251,6 +252,31 @@ def test_the_cleaner_s_thread_trims_once_the_log_is_too_long(
     cleaning.cleaner.stop()
     assert cleaning.engine.trimmed > 0
     assert cleaning.cleaner.log_bytes > 1000
+
+
+def test_a_cleaner_says_why_the_log_grows_until_it_is_trimmed(
+    cleaning: Cleaning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.cluster.cleaning, "LOOK_S", 0.02)
+    backup = cleaning.backup
+    monkeypatch.setattr(
+        cleaning.cleaner, "_backup", lambda target, done: done(OSError(errno.ENOSPC, "no space left"))
+    )
+    cleaning.cleaner.start()
+    until(lambda: "no space left" in cleaning.cleaner.fault, "a fault")
+    monkeypatch.setattr(cleaning.cleaner, "_backup", backup)
+    until(lambda: cleaning.cleaner.snapshots and not cleaning.cleaner.fault, "a snapshot")
+    cleaning.cleaner.stop()
+
+
+def test_a_snapshot_that_the_log_takes_nothing_of_is_given_up_with_a_word(
+    cleaning: Cleaning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.cluster.cleaning, "WAIT_S", 0.2)
+    monkeypatch.setattr(cleaning.owner.writer, "append", lambda *record: None)
+    with pytest.raises(TimeoutError, match="taken nothing of a snapshot"):
+        cleaning.cleaner.clean()
+    assert cleaning.engine.trimmed == 0
 
 
 def test_what_is_new_is_not_settled_and_stays(cleaning: Cleaning, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.cluster.fold import LogFold
 from broker.cluster.lease import OwnerLease
-from broker.cluster.records import GROUPS, HANDOVER, MARK, TAKEOVER, decode
+from broker.cluster.records import GROUPS, HANDOVER, MARK, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, decode
 from broker.cluster.writer import SAMPLE, LogWriter
 from tests.unit.cluster.written import CELL, Chain, SoundLog
 
@@ -109,3 +109,54 @@ def test_a_log_is_trimmed_only_to_a_record_that_leaves_no_group_half_there(
     for position in positions:
         record = decode(*world.log.entries[position - 1])
         assert record.part + 1 == record.parts
+
+
+class Saturated:
+    """Keeps more than 10 MB of groups waiting, and the log takes one record at a time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.groups = 0
+        world.log.told = self._ticks()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run)
+        self._submit()
+        world.writer.start()
+        self._thread.start()
+
+    def _ticks(self) -> Iterator[int]:
+        while True:
+            time.sleep(0.005)
+            yield 1
+
+    def _submit(self) -> None:
+        while self.world.writer.pending_bytes < 12_000_000:
+            self.groups += 1
+            self.world.writer.submit(self.groups, bytes(500_000))
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._submit()
+            time.sleep(0.0002)
+
+    def stop(self) -> None:
+        """Submit nothing more."""
+        self._stopping = True
+        self._thread.join()
+
+
+def test_a_snapshot_gets_on_among_groups_that_keep_coming_and_they_among_it(world: World) -> None:
+    saturated = Saturated(world)
+    done = threading.Event()
+    pieces = 40
+    for _ in range(pieces):
+        world.writer.append(SNAPSHOT_PIECE, 0, b"piece")
+    world.writer.append(SNAPSHOT_END, 0, b"", done.set)
+    try:
+        assert done.wait(DEADLINE_S)
+        assert world.writer.pending_bytes > 5_000_000
+    finally:
+        saturated.stop()
+    kinds = world.kinds()
+    between = kinds[kinds.index(SNAPSHOT_PIECE) : kinds.index(SNAPSHOT_END)]
+    assert between.count(GROUPS) >= pieces - 1
