@@ -27,7 +27,7 @@ class OwnerLease:
         self.sent_ns = now_ns
 
     def acked(self, sent_ns: int) -> None:
-        """A record that was sent then is acknowledged, and all before it (``AppendPipeline.outcome``)."""
+        """A record that was sent then, or later, is acknowledged, and all before it."""
         self.acked_sent_ns = max(self.acked_sent_ns, sent_ns)
 
     @property

@@ -60,6 +60,10 @@ class LogWriter:
         self._are_extras_next = False
         self._ending: deque[tuple[int, Callable[[], None]]] = deque()
         self._sent_ns: dict[int, int] = {}
+        # Of each record that isn't acknowledged and was sent, when it was for the first time; how many were
+        # acknowledged before those.
+        self._first_sent_ns: deque[int] = deque()
+        self._passed = 0
         self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_rung = False
@@ -213,6 +217,7 @@ class LogWriter:
             sent_ns = self._sent_ns.pop(outcome.after, 0)
             if self._pipeline.outcome(outcome):
                 self.lease.acked(sent_ns)
+            self._pass_acked()
             if isinstance(outcome, Acked):
                 self._set_reachable(True)
         # Without an outcome it may be the bell that ended the wait, just before it was said that it is rung.
@@ -275,6 +280,8 @@ class LogWriter:
             now_ns = time.monotonic_ns()
             self.lease.sent(now_ns)
             self._sent_ns[after] = now_ns
+            if after - self._pipeline.acked_position == len(self._first_sent_ns):
+                self._first_sent_ns.append(now_ns)
             self._log.append(data, after)
 
     def _look(self) -> None:
@@ -288,7 +295,17 @@ class LogWriter:
                 time.sleep(0.01)
                 return
             self._pipeline.looked(entries, is_tail=not entries)
+            # Which copy of a record stands there isn't known; none was sent before the first.
+            self.lease.acked(self._pass_acked())
         self._set_reachable(True)
+
+    def _pass_acked(self) -> int:
+        """Return when the last record that was acknowledged since was sent first, 0 without one."""
+        sent_ns = 0
+        while self._passed < self._pipeline.acked:
+            self._passed += 1
+            sent_ns = self._first_sent_ns.popleft()
+        return sent_ns
 
     def _sample(self) -> None:
         # A member that joins begins at such a position: a record that counts, and none within a group.

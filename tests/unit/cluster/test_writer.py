@@ -11,6 +11,7 @@ import pytest
 
 from broker.cluster.fold import LogFold
 from broker.cluster.lease import OwnerLease
+from broker.cluster.log import LogEntry, Outcome, Unknown
 from broker.cluster.records import GROUPS, HANDOVER, MARK, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, decode
 from broker.cluster.writer import SAMPLE, LogWriter
 from tests.unit.cluster.written import CELL, Chain, SoundLog
@@ -109,6 +110,62 @@ def test_a_log_is_trimmed_only_to_a_record_that_leaves_no_group_half_there(
     for position in positions:
         record = decode(*world.log.entries[position - 1])
         assert record.part + 1 == record.parts
+
+
+class LateLog(SoundLog):
+    """A log that takes a record after some time, and whose answers come when its user has given them up."""
+
+    def __init__(self, take_s: float, timeout_s: float, *records: bytes) -> None:
+        super().__init__(*records)
+        self._take_s, self._timeout_s = take_s, timeout_s
+        self._coming: list[tuple[float, bytes, int]] = []
+        self._sent: list[tuple[float, int]] = []
+
+    def _arrive(self) -> None:
+        while self._coming and self._coming[0][0] <= time.monotonic():
+            _, data, after = self._coming.pop(0)
+            if after == len(self.entries):
+                self.entries.append(LogEntry(after + 1, data))
+
+    def append(self, data: bytes, after: int) -> None:
+        now = time.monotonic()
+        self._coming.append((now + self._take_s, data, after))
+        self._sent.append((now, after))
+
+    def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
+        if not self._sent:
+            return super().outcomes(timeout_s, wake)
+        time.sleep(max(min(self._sent[0][0] + self._timeout_s - time.monotonic(), timeout_s), 0))
+        if time.monotonic() < self._sent[0][0] + self._timeout_s:
+            return []
+        sent, self._sent = self._sent, []
+        return [Unknown(after) for _, after in sent]
+
+    def last(self) -> int:
+        self._arrive()
+        return super().last()
+
+
+@pytest.mark.parametrize("take_s", [0.18, 0.3])
+def test_a_log_whose_answers_come_too_late_keeps_its_owner_for_what_it_has_taken(take_s: float) -> None:
+    """The time-out is 0.2 s, a third of the lease's time as it is by default."""
+    take_over = Chain(1).write(TAKEOVER, b"a")
+    log = LateLog(take_s, 0.2, take_over)
+    fold = LogFold(CELL)
+    fold.feed(1, take_over)
+    now_ns = time.monotonic_ns()
+    lease = OwnerLease(600 * MS, 100 * MS, 100 * MS, now_ns, now_ns)
+    writer = LogWriter(log, fold, lease, b"a", lambda: None)
+    writer.start()
+    acts = looks = 0
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        time.sleep(0.002)
+        looks += 1
+        acts += lease.may_act(time.monotonic_ns())
+    writer.stop()
+    assert not writer.fault
+    assert acts > 0.8 * looks
 
 
 class Saturated:
