@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from broker.cluster.claims import beginning, claimed
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
 from broker.cluster.log import Acked, EngineFault, Log, LogUnavailable, Outcome
 from broker.cluster.nats import wait_ready
-from broker.cluster.places import READ_BYTES, LogPlaces
+from broker.cluster.places import READ_BYTES, SNAPSHOT_OF, LogPlaces
 from broker.cluster.records import (
+    GROUPS,
     MARK,
     SNAPSHOT_BEGIN,
     SNAPSHOT_END,
@@ -47,6 +49,7 @@ SECOND_NS = 1_000_000_000
 # What was applied and isn't in the local journal, beyond which the standby waits for its disk.
 BEHIND_BYTES = 64 << 20
 PLACE_GONE = "its place in the log is gone"
+IS_BEGINNING = "the log has all of it as its beginning"
 
 
 class Bodies(Protocol):
@@ -108,6 +111,7 @@ class LogFollower:
         self.at = FollowedTo()
         self._log = engine
         self._cell = cell
+        self._name = member
         self._member = member.encode()
         self._directory = directory
         self._file_bytes = file_bytes
@@ -127,6 +131,8 @@ class LogFollower:
         # Where the snapshot begins that the log begins with, 0 where there was none yet.
         self._beginning_at = 0
         self._beginning_pieces: set[int] = set()
+        # Whose directory the log is to begin with, where it has that in part or not at all; else None.
+        self._beginner: str | None = None
         # Bodies of large messages that can't be had.
         self._lacks: list[LargeFile] = []
         # Whether the fold stands where the directory is, and why that is of no use, if it isn't.
@@ -192,6 +198,7 @@ class LogFollower:
     def _place(self) -> None:
         """Find the directory's place in the log; where that is gone, build the directory anew."""
         self._is_placed = False
+        self._beginner = None
         fold = None if self._useless else self._beginning()
         if fold is None:
             reason = self._useless or PLACE_GONE
@@ -218,15 +225,37 @@ class LogFollower:
                     " If the log is lost, `sluice store detach` makes this directory the beginning of another"
                 )
             return LogFold(self._cell)
-        if not epoch and not self._store.is_empty:
-            raise OperatorError(
-                f"{self._directory}: it holds a broker's data, and the cell has a log already: a member that"
-                " joins a cell begins with an empty directory. If the log was to begin with this one and"
-                " never did, delete the log's streams and start this member first"
-            )
+        if self._is_unbegun:
+            return self._resumed_beginning(first, last)
         if epoch:
             return self._places.resumed(first, last, epoch, group)
         return self._joined(first, last)
+
+    @property
+    def _is_unbegun(self) -> bool:
+        """Whether the directory has something, and follows no log yet."""
+        return self._store.applied == (0, 0) and not self._store.is_empty
+
+    def _resumed_beginning(self, first: int, last: int) -> LogFold | None:
+        """Return the fold of a log that was to begin with this directory, where it hasn't yet.
+
+        The member ended while it wrote that, and takes over to write it again. None where the log has all of
+        it, and the member ended before its directory said so.
+        """
+        member, is_whole = self._places.beginning(first, last) or ("", False)
+        if member != self._name:
+            raise self._not_ours()
+        if is_whole:
+            self._useless = IS_BEGINNING
+            return None
+        return LogFold(self._cell)
+
+    def _not_ours(self) -> OperatorError:
+        return OperatorError(
+            f"{self._directory}: it holds a broker's data, and the cell has a log already: a member that"
+            " joins a cell begins with an empty directory. If the log was to begin with this one and"
+            " never did, delete the log's streams and start this member first"
+        )
 
     def _joined(self, first: int, last: int) -> LogFold:
         """Load the newest snapshot that is whole into an empty directory; return the fold from the beginning.
@@ -298,9 +327,11 @@ class LogFollower:
             if step.counts:
                 self._clock.record_seen(now_ns)
                 self._take(step)
+                if self._useless:
+                    return False
                 if step.record.kind == TAKEOVER and self._claim and entry.data == self._claim:
                     return True
-        self.at.fault = ""
+        self.at.fault = self._lacks_beginning()
         self._tell()
         if self._fold.position >= self.at.last_position:
             self._tell_of_owner()
@@ -361,15 +392,38 @@ class LogFollower:
     def _look_for_beginning(self, record: Record) -> None:
         """Load the snapshot that a log begins with where it began with a directory that held something."""
         position = self._fold.position
+        if record.kind == GROUPS and self._is_unbegun:
+            raise self._not_ours()
         if record.kind == SNAPSHOT_BEGIN:
             self._beginning_at, self._beginning_pieces = position, set()
+            # One of an owner that began with nothing and has written nothing since is of no epoch.
+            if SNAPSHOT_OF.unpack(record.payload)[0]:
+                self._beginner, _ = claimed(self._fold.owner)
         elif record.kind == SNAPSHOT_PIECE:
             self._beginning_pieces.add(position)
         elif record.kind == TAKEOVER:
             self._beginning_at = 0
+            member, begins = claimed(record.payload)
+            self._beginner = member if begins else None
         elif record.kind == SNAPSHOT_END and self._beginning_at:
-            pieces = self._places.pieces(self._beginning_at, position, self._beginning_pieces)
-            self._load(record.epoch, 0, pieces)
+            self._take_beginning(record.epoch, position)
+
+    def _take_beginning(self, epoch: int, end: int) -> None:
+        if self._is_unbegun:
+            if self._beginner != self._name:
+                raise self._not_ours()
+            # What this member sent before it ended has come late.
+            self._useless = IS_BEGINNING
+            return
+        pieces = self._places.pieces(self._beginning_at, end, self._beginning_pieces)
+        self._load(epoch, 0, pieces)
+        self._beginner = None
+
+    def _lacks_beginning(self) -> str:
+        """Return why this member must not take over a log that lacks its beginning; empty where it may."""
+        if self._beginner is None or (self._beginner == self._name and self._is_unbegun):
+            return ""
+        return f"the log lacks its beginning, which only the directory of {self._beginner} has"
 
     def _fetch(self, file: LargeFile) -> None:
         """Fetch a large message's body, where the log has it still.
@@ -440,6 +494,7 @@ class LogFollower:
             and self._fold.position >= self.at.last_position
             and self._store.state == WRITING
             and not self.at.fault
+            and not self._useless
         )
 
     def _take_over(self) -> bool:
@@ -456,7 +511,8 @@ class LogFollower:
         if not self._has_bodies():
             return False
         log.warning("the owner is silent: taking over as epoch %d", fold.epoch + 1)
-        self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, self._about)
+        about = beginning(self._about) if self._is_unbegun else self._about
+        self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, about)
         self._claimed_ns = now_ns
         # Whoever was first: nobody tries again before it had the time to say so.
         self._clock.record_seen(now_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 
+from broker.cluster.claims import claimed
 from broker.cluster.fold import LogFold
 from broker.cluster.log import Log, LogEntry, LogUnavailable
 from broker.cluster.records import (
@@ -81,6 +82,24 @@ class LogPlaces:
                 return None
         return found
 
+    def beginning(self, first: int, last: int) -> tuple[str, bool] | None:
+        """Return the member that was to begin a log without groups, and whether its directory is there whole.
+
+        None where the log has groups, or no beginning any more.
+        """
+        if first > 1:
+            return None
+        member, is_whole = "", False
+        fold = LogFold(self._cell)
+        for entry in self.entries(first, last):
+            step = fold.feed(entry.position, entry.data)
+            if step.counts and step.record.kind == GROUPS:
+                return None
+            if step.counts and step.record.kind == TAKEOVER and not is_whole:
+                member, _ = claimed(step.record.payload)
+            is_whole = is_whole or (step.counts and step.record.kind == SNAPSHOT_END)
+        return member, is_whole
+
     def pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
         """Return the pieces of a snapshot whose records stand at these positions, each of its parts together.
 
@@ -143,7 +162,8 @@ class LogPlaces:
             entry = self.entry(first)
             record = decode(first, entry.data)
             if record.kind in (TAKEOVER, MARK, HANDOVER) and record.group >= group:
-                is_next = record.group == group and record.epoch >= epoch
+                # There is no group 0: a snapshot is of it in whichever epoch came to write the beginning.
+                is_next = record.group == group and (record.epoch >= epoch or not group)
                 return LogFold.behind(self._cell, first, entry.data) if is_next else None
             fold = LogFold.before(self._cell, first, entry.data)
         for entry in self.entries(fold.position + 1, last):

@@ -375,8 +375,10 @@ class Member:
             writer = LogWriter(engine, fold, lease, self._about, changed)
             writer.start()
             bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
-            if fold.group == 0 and fold.epoch == 1:
-                begin_with(self.settings.data, self.settings.journal_file_size, writer, bodies)
+            if fold.group == 0 and not self._begin(writer, bodies) and self._stopped:
+                bodies.stop()
+                writer.stop()
+                return False
             store = ReplicatedStore.own(
                 self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
             )
@@ -426,6 +428,11 @@ class Member:
         if left:
             log.error("this member has let go of the cell: %s", left)
         return bool(left) or server.hands_over
+
+    def _begin(self, writer: LogWriter, bodies: BodyStore) -> bool:
+        """Have a log without groups begin with what the directory has; return whether it does."""
+        file_bytes = self.settings.journal_file_size
+        return begin_with(self.settings.data, file_bytes, writer, bodies, lambda: self._stopped)
 
     def _failover_addresses(self) -> list[str]:
         """Return where clients find the cell's other members, as these say."""

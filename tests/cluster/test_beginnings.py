@@ -127,6 +127,72 @@ def test_a_broker_becomes_a_cell_and_what_is_left_of_it_a_new_one(
             send(alone.amqp, "plain", ["goes on"])
 
 
+def test_a_broker_that_is_killed_while_it_becomes_a_cell_becomes_one_when_it_is_started_again(
+    tmp_path: Path, one_server: NatsCluster
+) -> None:
+    with cell(
+        tmp_path,
+        members=2,
+        extra=TIMES,
+        policies=POLICIES,
+        log=one_server,
+        name="half",
+        module="tests.cluster.half",
+    ) as made:
+        first, second = made.members
+        serve_alone(first)
+        fill(first)
+        # More than a piece of the snapshot has.
+        send(first.amqp, "held", ["h" * 400_000] * 4)
+        first.stop()
+        first.start()
+        wait_until(lambda: not first.is_running, "the end")
+        second.start()
+
+        def says_why() -> bool:
+            with suppress(OSError):
+                told = second.api("/api/v1/cluster")["members"][0]["fault"]
+                return bool(told == "the log lacks its beginning, which only the directory of a has")
+            return False
+
+        wait_until(says_why, "a word")
+        first.start()
+        assert made.wait_for_owner() is first
+        has_all(first)
+        made.settle()
+        first.kill()
+        assert made.wait_for_owner(other_than=first) is second
+        has_all(second)
+
+
+def test_a_broker_that_is_told_to_stop_while_it_becomes_a_cell_stops_and_goes_on_with_it_later(
+    tmp_path: Path, one_server: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUCK", "1")
+    with cell(
+        tmp_path,
+        members=1,
+        extra=TIMES,
+        policies=POLICIES,
+        log=one_server,
+        name="stuck",
+        module="tests.cluster.half",
+    ) as made:
+        [member] = made.members
+        serve_alone(member)
+        fill(member)
+        member.stop()
+        member.start()
+        wait_until(lambda: "become the beginning of the cell's log" in member.log, "the beginning")
+        member.signal(signal.SIGTERM)
+        wait_until(lambda: not member.is_running, "the end")
+        assert member.process is not None
+        assert member.process.returncode == 0
+        member.start()
+        assert made.wait_for_owner() is member
+        has_all(member)
+
+
 def test_a_member_joins_behind_a_log_that_was_trimmed(tmp_path: Path, one_server: NatsCluster) -> None:
     with trimming(tmp_path, one_server, "trimmed") as made:
         owner = made.start()

@@ -100,12 +100,14 @@ class Standby:
         reaches_owner: Callable[[], bool] = lambda: True,
         log: MemoryLog | None = None,
         alive: Callable[[], None] = lambda: None,
+        member: str = "b",
     ) -> None:
         self.owners: list[bytes] = []
         self.result: CellOwnership | OperatorError | None = None
         clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns(), grace_ms * MS)
         self.follower = LogFollower(
-            *(log or MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES),
+            *(log or MemoryLog(engine), CELL, member, directory, clock),
+            *(b'{"member": "%s"}' % member.encode(), self.owners.append, FILE_BYTES),
             reaches_owner=reaches_owner,
             alive=alive,
         )
