@@ -122,7 +122,7 @@ class Member:
         if self._owned is not None:
             writer = self._owned.writer
             position, group, epoch = writer.acked_position, writer.acked_group, writer.epoch
-            fault = self._owned.suspended
+            fault = self._owned.fault
         elif self._follower is not None:
             at = self._follower.at
             position, group, epoch, fault = at.position, at.group, at.epoch, at.fault

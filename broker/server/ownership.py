@@ -10,7 +10,7 @@ from pathlib import Path
 from broker.cluster.bodies import BodyStore, ReplicatedLargeFiles
 from broker.cluster.writer import LogWriter
 from broker.store.largefiles import Post
-from broker.store.port import FULL
+from broker.store.port import FAILED, FULL
 from broker.store.replicated import ReplicatedStore
 from broker.units import SECOND_NS
 
@@ -31,7 +31,8 @@ class OwnedCell:
     """A cell while this broker owns it.
 
     ``store`` is its data. ``look`` is called every ``LOOK_NS`` on the loop's thread; it returns why the
-    broker must let go of the cell, once it must: another member owns it, or no server of the log answers.
+    broker must let go of the cell, once it must: another member owns it, no server of the log answers, or its
+    own store has failed.
     """
 
     def __init__(
@@ -57,6 +58,11 @@ class OwnedCell:
         since_s = (time.monotonic_ns() - self.suspended_since_ns) / SECOND_NS
         return f"the cell's log has not answered for {since_s:.1f} s"
 
+    @property
+    def fault(self) -> str:
+        """Why this member doesn't serve as an owner should: the store's failure, else as ``suspended``."""
+        return self.store.reason if self.store.state == FAILED else self.suspended
+
     def large_files(self, directory: Path, post: Post, keep: Collection[int]) -> ReplicatedLargeFiles:
         """Return the files of large messages, which the log has as well."""
         return ReplicatedLargeFiles(directory, post, keep, self._bodies, self.writer.epoch)
@@ -68,6 +74,9 @@ class OwnedCell:
             return f"epoch {writer.fenced} owns the cell"
         if writer.fault:
             return writer.fault
+        if self.store.state == FAILED and not self._successor():
+            # Begun anew it may be sound; else whoever reads the log to its end takes over meanwhile.
+            return self.store.reason
         if lease.may_act(now_ns):
             if self.suspended_since_ns:
                 self.suspended_since_ns = 0
@@ -91,10 +100,14 @@ class OwnedCell:
         return ""
 
     def relief(self, now_ns: int) -> str:
-        """Return the member that is to take the cell over because this disk stays full, empty without one.
+        """Return the member that is to take the cell over because this disk stays full, or because the store
+        has failed; empty without one.
 
-        The owner's loop asks again and again. A standby whose own disk is full says so, and is none.
+        The owner's loop asks again and again. A standby whose own disk is full, or has failed, says so, and
+        is none.
         """
+        if self.store.state == FAILED:
+            return self._successor()
         is_full = self.store.state == FULL and not self.suspended_since_ns
         if is_full:
             self._full_ns = now_ns

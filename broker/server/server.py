@@ -78,7 +78,7 @@ from broker.server.resources import (
 )
 from broker.store.largefiles import LARGE, LargeFiles
 from broker.store.pager import Pager
-from broker.store.port import FULL
+from broker.store.port import FAILED, FULL
 from broker.units import MB, format_size
 
 log = logging.getLogger("sluice")
@@ -291,7 +291,7 @@ class Server:
         self.store.seal()
         deadline = time.monotonic() + CELL_END_S
         while self.store.attend() < self.store.group - 1 and time.monotonic() < deadline:
-            if self.cell.writer.fenced or self.cell.writer.fault:
+            if self.cell.writer.fenced or self.cell.writer.fault or self.store.state == FAILED:
                 return
             time.sleep(0.002)
 
@@ -328,7 +328,7 @@ class Server:
             return
         relief = self.cell.relief(time.monotonic_ns())
         if relief and not self._stopping:
-            log.error("%s; %s has room", self.store.reason, relief)
+            log.error("%s; %s takes the cell over", self.store.reason, relief)
             self.hand_over(relief)
             return
         self.reactor.at(now_ns + LOOK_NS, self._look_at_cell)

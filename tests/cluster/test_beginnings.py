@@ -302,6 +302,30 @@ def test_a_member_that_restores_tells_its_service_manager(
             assert made.wait_for_owner() is member
 
 
+def test_an_owner_whose_disk_is_broken_leaves_the_cell_and_comes_back_as_a_standby(
+    tmp_path: Path, one_server: NatsCluster
+) -> None:
+    module = "tests.cluster.failing"
+    with cell(
+        tmp_path, members=2, extra=TIMES, policies=POLICIES, log=one_server, name="failing", module=module
+    ) as made:
+        owner = made.start()
+        made.settle()
+        send(owner.amqp, "kept", ["one", "two"])
+        (owner.folder / "fail").touch()
+        after = made.wait_for_owner(other_than=owner)
+        assert bodies(take(after.amqp, "kept", 2)) == ["one", "two"]
+        assert "the disk is broken" in owner.said
+        assert f"{after.name} takes the cell over" in owner.said
+        wait_until(lambda: owner.is_standby, "a standby")
+        # Alone it begins anew as well, and owns the cell again.
+        owner.kill()
+        epoch = after.epoch_owned
+        (after.folder / "fail").touch()
+        wait_until(lambda: after.epoch_owned > epoch, "the next epoch")
+        assert "this member has let go of the cell" in after.said
+
+
 def test_data_beside_which_nothing_can_be_put_are_refused() -> None:
     if not os.path.ismount("/dev/shm"):
         pytest.skip("there is no file system of its own at /dev/shm")

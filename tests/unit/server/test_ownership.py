@@ -28,8 +28,9 @@ class Owning:
         # Time is what ``look`` is told; that the lease began lately is all that is left to the clock.
         self.owner.writer.lease.ttl_ns = TTL_NS
         self.told: list[tuple[str, str]] = []
+        self.sound = "the farthest"
         self.cell = OwnedCell(
-            self.owner.store, self.owner.writer, BodyStore(MemoryLog(self.engine)), lambda: "the farthest"
+            self.owner.store, self.owner.writer, BodyStore(MemoryLog(self.engine)), lambda: self.sound
         )
         self.cell.changed = lambda kind, reason: self.told.append((kind, reason))
 
@@ -139,3 +140,19 @@ def test_a_suspended_owner_has_no_full_disk(owning: Owning) -> None:
     assert owning.owner.store.state == FULL
     assert cell.relief(ended_ns) == ""
     assert cell.relief(ended_ns + 2 * FULL_NS) == ""
+
+
+def test_an_owner_whose_store_has_failed_leaves_the_cell_to_a_standby(owning: Owning) -> None:
+    cell, store = owning.cell, owning.owner.store
+    now_ns = owning.ends_ns - TTL_NS // 2
+    store._fail("the disk is broken")
+    assert cell.look(now_ns) == ""
+    assert cell.relief(now_ns) == "the farthest"
+    assert "the disk is broken" in cell.fault
+
+
+def test_an_owner_whose_store_has_failed_lets_go_where_no_standby_is_sound(owning: Owning) -> None:
+    cell = owning.cell
+    owning.sound = ""
+    owning.owner.store._fail("the disk is broken")
+    assert "the disk is broken" in cell.look(owning.ends_ns - TTL_NS // 2)
