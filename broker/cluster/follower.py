@@ -138,7 +138,7 @@ class LogFollower:
         # Whether the fold stands where the directory is, and why that is of no use, if it isn't.
         self._is_placed = False
         self._useless = ""
-        self._places = LogPlaces(engine, cell, lambda: self._stopping)
+        self._places = LogPlaces(engine, cell, lambda: self._stopping, alive)
         self._fold = LogFold(cell)
         # What the owner says of itself, as far as the log was read.
         self._heard = b""

@@ -29,12 +29,22 @@ SNAPSHOT_OF = struct.Struct("<QQ")
 
 
 class LogPlaces:
-    """Finds places in a log; ``is_stopped`` ends a long search. Everything raises LogUnavailable."""
+    """Finds places in a log; ``is_stopped`` ends a long search, ``alive`` is called at each read of one.
 
-    def __init__(self, engine: Log, cell: int, is_stopped: Callable[[], bool]) -> None:
+    Everything raises LogUnavailable.
+    """
+
+    def __init__(
+        self,
+        engine: Log,
+        cell: int,
+        is_stopped: Callable[[], bool],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         self._log = engine
         self._cell = cell
         self._is_stopped = is_stopped
+        self._alive = alive
 
     def resumed(self, first: int, last: int, epoch: int, group: int) -> LogFold | None:
         """Return the fold behind the group applied last; None where the log doesn't have it any more."""
@@ -121,6 +131,7 @@ class LogPlaces:
 
     def entry(self, position: int) -> LogEntry:
         """Return one record."""
+        self._alive()
         entries = self._log.read(position, 1)
         if not entries:
             raise LogUnavailable(f"position {position} can't be read yet")
@@ -129,6 +140,7 @@ class LogPlaces:
     def entries(self, first: int, last: int) -> Iterator[LogEntry]:
         """Return every record from one position to another; where this is to stop before, it raises."""
         while first <= last and not self._is_stopped():
+            self._alive()
             entries = self._log.read(first, READ_BYTES)
             if not entries:
                 raise LogUnavailable(f"position {first} can't be read yet")

@@ -150,6 +150,22 @@ class SlowLog(MemoryLog):
         return [] if self.is_held else super().read(position, most_bytes)[:1]
 
 
+class CountedLog(MemoryLog):
+    """A log that is read a record at a time, and notes how often ``tell`` was called before each read."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.signs = 0
+        self.told_before: list[int] = []
+
+    def tell(self) -> None:
+        self.signs += 1
+
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
+        self.told_before.append(self.signs)
+        return super().read(position, most_bytes)[:1]
+
+
 class StaleLog(MemoryLog):
     """A log whose replica has the bodies of large messages only when it is asked for the third time."""
 
@@ -632,6 +648,23 @@ def test_a_body_that_takes_long_is_told_of(engine: MemoryEngine, owner: Owner, t
     patient.rest.set()
     until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
     standby.stop()
+
+
+def test_a_search_for_a_place_in_the_log_is_told_of_at_each_read(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    fill_alone(tmp_path / "a")
+    fold = LogFold(CELL)
+    claim(engine, fold)
+    begin_with(tmp_path / "a", engine, fold)
+    claim(engine, fold)
+    log = CountedLog(engine)
+    standby = Standby(engine, tmp_path / "b", log=log, alive=log.tell)
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    standby.stop()
+    # The search and the snapshot's pieces; the thread of a step tells once a second.
+    first = log.told_before[:10]
+    assert len(first) == len(set(first)) == 10
 
 
 def test_nobody_takes_over_without_a_body_that_its_notes_name(
