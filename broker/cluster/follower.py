@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from broker.cluster.records import (
 from broker.cluster.watchdog import telling
 from broker.errors import OperatorError
 from broker.store.cache import CacheStore
-from broker.store.faults import DamagedStore
+from broker.store.faults import DamagedStore, HalfLoaded, NoRoom
 from broker.store.largefiles import LargeFile, body_key, receive_body
 from broker.store.port import FULL, WRITING
 
@@ -50,6 +51,7 @@ SECOND_NS = 1_000_000_000
 BEHIND_BYTES = 64 << 20
 PLACE_GONE = "its place in the log is gone"
 IS_BEGINNING = "the log has all of it as its beginning"
+HALF_LOADED = "it has a snapshot in part"
 
 
 class Bodies(Protocol):
@@ -135,6 +137,7 @@ class LogFollower:
         self._beginner: str | None = None
         # Bodies of large messages that can't be had.
         self._lacks: list[LargeFile] = []
+        self._is_open = False
         # Whether the fold stands where the directory is, and why that is of no use, if it isn't.
         self._is_placed = False
         self._useless = ""
@@ -162,25 +165,58 @@ class LogFollower:
         Raises OperatorError where the directory can't be used: it belongs to another log, or is damaged in a
         way that doesn't let it be set aside.
         """
-        with telling(self._alive):
-            self._store = self._opened()
         try:
-            self._until_it_answers()
+            with suppress(LogUnavailable):
+                self._open()
+                self._until_it_answers()
             return self._follow()
         finally:
-            with telling(self._alive):
-                self._store.close()
+            self._close_store()
             self._log.close()
 
     # --- where to begin
 
+    def _open(self) -> None:
+        """Open the directory once there is room for it, an empty one in the place of one that is of no use.
+
+        LogUnavailable where this member stops before.
+        """
+        while True:
+            try:
+                with telling(self._alive):
+                    self._store = self._opened()
+                self._is_open = True
+                self.at.fault = ""
+                return
+            except NoRoom as fault:
+                self._say_fault(str(fault))
+            if self._stopping:
+                raise LogUnavailable(self.at.fault)
+            self._pause(1.0)
+
     def _opened(self) -> CacheStore:
+        shutil.rmtree(_part_of(self._directory), ignore_errors=True)
         try:
             return CacheStore.open(self._directory, file_bytes=self._file_bytes)
+        except HalfLoaded as fault:
+            log.warning("%s; it is deleted and built anew from the log", fault)
+            discard(self._directory)
         except DamagedStore as fault:
             log.error("%s; it is set aside and built anew from the log", fault)
             set_aside(self._directory)
-            return CacheStore.open(self._directory, file_bytes=self._file_bytes)
+        return CacheStore.open(self._directory, file_bytes=self._file_bytes)
+
+    def _close_store(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            with telling(self._alive):
+                self._store.close()
+
+    def _say_fault(self, reason: str) -> None:
+        """Have ``at`` say why this member can't go on, and the log once."""
+        if reason and self.at.fault != reason:
+            log.warning("%s", reason)
+        self.at.fault = reason
 
     def _until_it_answers(self) -> None:
         said = ""
@@ -202,11 +238,13 @@ class LogFollower:
         fold = None if self._useless else self._beginning()
         if fold is None:
             reason = self._useless or PLACE_GONE
-            log.warning("%s: %s; it is set aside and built anew", self._directory, reason)
+            is_part = reason == HALF_LOADED
+            what = "deleted" if is_part else "set aside"
+            log.warning("%s: %s; it is %s and built anew", self._directory, reason, what)
+            self._close_store()
             with telling(self._alive):
-                self._store.close()
-                set_aside(self._directory)
-                self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
+                (discard if is_part else set_aside)(self._directory)
+            self._open()
             self._beginning_at, self._useless = 0, ""
             fold = self._beginning()
             assert fold is not None
@@ -275,12 +313,24 @@ class LogFollower:
 
     def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
         log.info("%s: loading the snapshot of group %d", self._directory, group)
-        self._useless = "it has a snapshot in part"
-        with telling(self._alive):
-            self._store.load_snapshot(pieces, max(epoch, 1), group)
+        self._useless = HALF_LOADED
+        self._store.load_snapshot(pieces, max(epoch, 1), group, self._wait_for_disk)
         for file in self._store.missing_bodies():
             self._fetch(file)
         self._useless = ""
+
+    def _wait_for_disk(self) -> None:
+        """Say that the disk is full while a snapshot is loaded; LogUnavailable where this member stops."""
+        self._alive()
+        store = self._store
+        self._say_fault(store.reason)
+        if store.state == FULL:
+            aside = _aside_of(self._directory)
+            if aside.exists():
+                log.warning("%s: it is deleted, for the disk is full", aside)
+                shutil.rmtree(aside, ignore_errors=True)
+        if self._stopping:
+            raise LogUnavailable("the load of a snapshot was given up")
 
     # --- following
 
@@ -551,6 +601,9 @@ class LogFollower:
 
     def _attend(self) -> None:
         self._alive()
+        if not self._is_open:
+            # It stops while it waits for room to open its directory.
+            return
         self._store.attend()
         now_ns = time.monotonic_ns()
         if now_ns - self._maintained_ns > SECOND_NS:
@@ -568,7 +621,23 @@ def set_aside(directory: Path) -> Path:
 
     What was set aside before is deleted: it is a copy of what the log has.
     """
-    target = directory.with_name(f"{directory.name}.aside")
+    target = _aside_of(directory)
     shutil.rmtree(target, ignore_errors=True)
     directory.rename(target)
     return target
+
+
+def discard(directory: Path) -> None:
+    """Delete a data directory; one that is deleted in part is never seen at its place."""
+    part = _part_of(directory)
+    shutil.rmtree(part, ignore_errors=True)
+    directory.rename(part)
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _aside_of(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.aside")
+
+
+def _part_of(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.part")

@@ -280,11 +280,14 @@ class CacheStore(PrefixStore):
         self._streams.sync(())
         return self._undisturbed(self._blobs(most_bytes))
 
-    def load_snapshot(self, blobs: Iterable[bytes], epoch: int, group: int) -> None:
+    def load_snapshot(
+        self, blobs: Iterable[bytes], epoch: int, group: int, waits: Callable[[], None] | None = None
+    ) -> None:
         """Have in an empty directory what ``live_groups`` gave of another: the log's state behind this group.
 
-        It waits for the journal, in between and at the end. A directory in which it did not come to its end
-        can't be opened (DamagedStore). OperatorError where the directory isn't empty, or the store fails;
+        It waits for the journal, in between and at the end, and calls ``waits`` again and again meanwhile;
+        then also as long as the disk is full, unless that raises. A directory in which it did not come to its
+        end can't be opened (HalfLoaded). OperatorError where the directory isn't empty, or the store fails;
         RefusedGroup where a blob is damaged: the directory is of no use then.
         """
         if not self.is_empty:
@@ -293,9 +296,9 @@ class CacheStore(PrefixStore):
         for blob in blobs:
             self._take_blob(blob)
             self.attend()
-            self._wait(lambda: self.journal.pending_bytes <= LOAD_BEHIND_BYTES)
+            self._wait(lambda: self.journal.pending_bytes <= LOAD_BEHIND_BYTES, waits)
         self._take_blob(_notes({LOADING: b"", APPLIED: position(epoch, group)}))
-        self.settle()
+        self._wait(self._is_settled, waits)
 
     def begin_log(self, epoch: int) -> None:
         """Note that a log begins with what the directory holds, and wait for it: its groups follow this."""
@@ -306,7 +309,10 @@ class CacheStore(PrefixStore):
         """Wait until all that was applied is written and no checkpoint is under way. OperatorError where the
         store fails, or writes nothing for ``PATIENCE_S``.
         """
-        self._wait(lambda: self.written == self.group - 1 and not self._busy)
+        self._wait(self._is_settled)
+
+    def _is_settled(self) -> bool:
+        return self.written == self.group - 1 and not self._busy
 
     def _take_blob(self, blob: bytes) -> None:
         records, chain, _ = _scanned(blob)
@@ -314,7 +320,7 @@ class CacheStore(PrefixStore):
             self.next_file()
         self._take_group(blob, records, chain)
 
-    def _wait(self, is_over: Callable[[], bool]) -> None:
+    def _wait(self, is_over: Callable[[], bool], waits: Callable[[], None] | None = None) -> None:
         progress, since = (-1, -1), time.monotonic()
         # Unlike select it takes descriptors above 1,023, which an owner with many clients has.
         waiting = select.poll()
@@ -325,9 +331,13 @@ class CacheStore(PrefixStore):
                 raise OperatorError(self.reason)
             if is_over():
                 return
+            if waits is not None:
+                waits()
             if self.state == FULL:
                 # There may be room again.
                 self.maintain()
+                if waits is not None:
+                    since = time.monotonic()
             now = (self.journal.written, self.checkpoints)
             if now != progress:
                 progress, since = now, time.monotonic()

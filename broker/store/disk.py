@@ -24,7 +24,14 @@ from broker.store.backup import StoreCopy
 from broker.store.cell import APPLIED, LOADING, STREAM_NOTE, retained_in
 from broker.store.checkpoint import Taken, adopt, write
 from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
-from broker.store.faults import DamagedStore, SyncFault, described, is_lack_of_room
+from broker.store.faults import (
+    DamagedStore,
+    HalfLoaded,
+    NoRoom,
+    SyncFault,
+    described,
+    is_lack_of_room,
+)
 from broker.store.files import BLOCK_BYTES, JournalFiles, fitting_bytes, sync_file
 from broker.store.jobs import Done, StoreJobs
 from broker.store.journal import WRITERS, Journal
@@ -107,7 +114,7 @@ class DiskStore(Shelves):
         self._opened.callback(self.directory.close)
         found = replay(self.directory, self.files, progress)
         if found.notes.get(LOADING):
-            raise DamagedStore(self.path, 0, "a snapshot was being loaded, and only part of it is there")
+            raise HalfLoaded(self.path, 0, "a snapshot was being loaded, and only part of it is there")
         if not found.clean:
             self._keep_what_was_read(found.meta.oldest)
         self._check_bodies(found.notes)
@@ -557,8 +564,9 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
     except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError) as fault:
         raise DamagedStore(path / DIRECTORY, 0, f"its pages are damaged ({fault})") from fault
     except (OSError, lmdb.Error, SyncFault) as fault:
-        what = "no room" if is_lack_of_room(fault) else "can't be opened"
-        raise OperatorError(f"{path}: {what}: {described(fault)}") from fault
+        if is_lack_of_room(fault):
+            raise NoRoom(f"{path}: no room: {described(fault)}") from fault
+        raise OperatorError(f"{path}: can't be opened: {described(fault)}") from fault
     except MemoryError as fault:
         raise OperatorError(f"{path}: there is not enough memory to open it") from fault
     except (ValueError, LookupError, OverflowError, struct.error) as fault:

@@ -24,6 +24,14 @@ class DamagedStore(OperatorError):  # noqa: N818 - it says what is, not that som
         self.offset = offset
 
 
+class HalfLoaded(DamagedStore):
+    """A snapshot was being loaded, and only part of it is there: nothing that anybody needs."""
+
+
+class NoRoom(OperatorError):  # noqa: N818
+    """The disk has no room to open the data directory; there may be some later."""
+
+
 class StoreInUse(OperatorError):  # noqa: N818
     """Another broker has the data directory."""
 

@@ -29,10 +29,12 @@ from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
 from broker.store.cache import CacheStore
 from broker.store.disk import DiskStore
+from broker.store.faults import HalfLoaded, NoRoom
 from broker.store.largefiles import LARGE, LargeFile, body_key, receive_body
 from broker.store.port import DURABLE, LARGE_FILE, LARGE_NOTE
 from broker.store.records import crc32c
 from broker.store.replicated import ReplicatedStore
+from broker.store.shortage import Shortage
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.store.replicas import read_directory
 
@@ -455,6 +457,80 @@ def test_a_log_that_ceases_to_answer_within_its_first_snapshot_leaves_no_standby
     assert applied(tmp_path / "b") == (1, 0)
     assert names(tmp_path / "b") == {"q": [1, 2]}
     assert unsteady.left < 0
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A disk that has no room for a snapshot that is loaded, and a store that waits for nothing else long."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("broker.store.cache.PATIENCE_S", 0.1)
+        patched.setattr("broker.store.cache.LOAD_BEHIND_BYTES", -1)
+        patched.setattr(Shortage, "judge", lambda self, journal_full: "No space left on device")
+        yield
+
+
+def test_a_member_that_joins_with_a_full_disk_says_so_and_goes_on_once_there_is_room(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    fill_alone(tmp_path / "a")
+    fold = LogFold(CELL)
+    claim(engine, fold)
+    begin_with(tmp_path / "a", engine, fold)
+    (tmp_path / "b.aside").mkdir()
+    (tmp_path / "b.aside" / "journal").touch()
+    signs: list[int] = []
+    with full_disk():
+        standby = Standby(engine, tmp_path / "b", alive=lambda: signs.append(1))
+        until(lambda: "No space left" in standby.follower.at.fault, "a word")
+        before = len(signs)
+        until(lambda: len(signs) > before + 2 or standby.result is not None, "signs of life")
+        assert standby.thread.is_alive()
+        # A copy of what the log has gives its room to another.
+        assert not (tmp_path / "b.aside").exists()
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    assert standby.follower.at.fault == ""
+    standby.stop()
+    assert names(tmp_path / "b") == {"q": [1, 2]}
+
+
+def test_a_snapshot_that_was_loaded_in_part_is_deleted(engine: MemoryEngine, tmp_path: Path) -> None:
+    fill_alone(tmp_path / "a")
+    fold = LogFold(CELL)
+    claim(engine, fold)
+    begin_with(tmp_path / "a", engine, fold)
+    with full_disk():
+        standby = Standby(engine, tmp_path / "b")
+        until(lambda: standby.follower.at.fault, "a word")
+        standby.stop()
+    assert standby.result is None
+    with pytest.raises(HalfLoaded):
+        CacheStore.open(tmp_path / "b", file_bytes=FILE_BYTES)
+    with following(engine, tmp_path / "b"):
+        pass
+    assert names(tmp_path / "b") == {"q": [1, 2]}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_member_whose_directory_can_t_be_opened_for_lack_of_room_waits_for_some(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, stops: bool
+) -> None:
+    owner.put()
+    with pytest.MonkeyPatch.context() as patched:
+
+        def no_room(*given: object, **named: object) -> CacheStore:
+            raise NoRoom("no room")
+
+        patched.setattr(CacheStore, "open", no_room)
+        standby = Standby(engine, tmp_path / "b")
+        until(lambda: standby.follower.at.fault == "no room", "a word")
+        if stops:
+            standby.stop()
+            assert standby.result is None
+            return
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    assert standby.follower.at.fault == ""
+    standby.stop()
 
 
 def begin_with(directory: Path, engine: MemoryEngine, fold: LogFold) -> None:
