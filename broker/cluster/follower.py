@@ -46,6 +46,8 @@ log = logging.getLogger("sluice.cluster")
 POLL_S = 0.02
 ASK_NS = 250_000_000
 RETRY_S = 0.2
+# A body that the disk doesn't take is fetched again later each time, so long at most.
+MOST_RETRY_S = 5.0
 SECOND_NS = 1_000_000_000
 # What was applied and isn't in the local journal, beyond which the standby waits for its disk.
 BEHIND_BYTES = 64 << 20
@@ -481,6 +483,7 @@ class LogFollower:
         Wait until the log answers and the disk has room: the group that names it is read, and no other may be
         applied before. Raises LogUnavailable where this member stops meanwhile.
         """
+        retry_s = RETRY_S
         while True:
             try:
                 if self._receives(file):
@@ -490,7 +493,8 @@ class LogFollower:
                 self._wait_for_body(str(fault))
                 self._clock.engine_answered(time.monotonic_ns(), answers=False)
             except OSError as fault:
-                self._wait_for_body(f"{file.path}: {fault.strerror}")
+                self._wait_for_body(f"{file.path}: {fault.strerror}", retry_s)
+                retry_s = min(2 * retry_s, MOST_RETRY_S)
 
     def _receives(self, file: LargeFile) -> bool:
         """Fetch a body; return whether that is over, with it or, where the log's leader has none, without."""
@@ -504,14 +508,20 @@ class LogFollower:
             log.info("%s: the log has it no more; a later group takes its message away", file.path)
         return True
 
-    def _wait_for_body(self, reason: str) -> None:
+    def _wait_for_body(self, reason: str, seconds: float = RETRY_S) -> None:
         if self._stopping:
             raise LogUnavailable(reason)
         if self.at.fault != reason:
             log.warning("a large message can't be fetched yet: %s", reason)
         self.at.fault = reason
-        self._clock.record_seen(time.monotonic_ns())
-        self._pause(RETRY_S)
+        until_s = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < until_s:
+            self._clock.record_seen(time.monotonic_ns())
+            if self._is_placed:
+                # A record that can't be read shows where it is to be applied: this one isn't, yet.
+                with suppress(LogUnavailable, EngineFault, BrokenRecord):
+                    self._look_ahead()
+            self._pause(min(RETRY_S, seconds))
 
     def _ask(self) -> None:
         now_ns = time.monotonic_ns()

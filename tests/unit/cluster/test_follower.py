@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -687,6 +688,43 @@ def test_a_standby_waits_until_it_can_have_a_large_message_and_misses_no_group(
     with following(engine, tmp_path / "b"):
         pass
     assert tries == [1, 1, 1]
+    assert applied(tmp_path / "b") == (1, 3)
+
+
+def test_a_standby_that_can_t_keep_a_body_hears_of_the_next_owner_and_fetches_it_less_and_less_often(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_room = False
+    tries: list[float] = []
+
+    def receive(file: LargeFile, pieces: Iterable[bytes]) -> None:
+        tries.append(time.monotonic())
+        if not has_room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        receive_body(file, pieces)
+
+    monkeypatch.setattr("broker.cluster.follower.receive_body", receive)
+    monkeypatch.setattr("broker.cluster.follower.RETRY_S", 0.05)
+    body = b"large" * 1000
+    large = LargeFile(1, tmp_path / "unused", len(body), crc32c(body))
+    engine.bodies[body_key(large)] = [body]
+    owner.put()
+    with following(engine, tmp_path / "b") as standby:
+        owner.store.note(f"{LARGE_NOTE}1/1/q", LARGE_FILE.pack(large.size, large.checksum))
+        owner.put(2)
+        until(lambda: "No space left" in standby.follower.at.fault, "a word")
+        before = standby.follower.at.position
+        fold = LogFold(CELL)
+        for position, data in enumerate(engine.records, 1):
+            fold.feed(position, data)
+        claim(engine, fold, b'{"member": "c"}')
+        until(lambda: standby.owners[-1:] == [b'{"member": "c"}'], "the owner's word")
+        assert standby.follower.at.position == before
+        until(lambda: len(tries) > 4, "further tries")
+        waits_s = [later - sooner for sooner, later in pairwise(tries)]
+        assert all(wait_s > 0.05 * 2**at for at, wait_s in enumerate(waits_s))
+        has_room = True
+        until(lambda: standby.follower.at.position == engine.last, "the standby to go on")
     assert applied(tmp_path / "b") == (1, 3)
 
 
