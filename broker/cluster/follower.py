@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -86,8 +86,8 @@ class FollowedTo:
     last_position: int = 0
     owner: bytes = b""
     reachable: bool = False
-    # When it had applied everything there was, in monotonic nanoseconds.
-    level_ns: int = 0
+    # When it had applied everything there was, in monotonic nanoseconds; at first when it began.
+    level_ns: int = field(default_factory=time.monotonic_ns)
     fault: str = ""
 
 

@@ -174,8 +174,13 @@ class Presence:
             if report.life != me.life:
                 self._hear_twin(report)
             return
-        if report.name in self._seen or len(self._seen) < MOST_MEMBERS:
-            self._seen[report.name] = (report, time.monotonic())
+        now = time.monotonic()
+        if report.name not in self._seen and len(self._seen) >= MOST_MEMBERS:
+            oldest = min(self._seen, key=lambda name: self._seen[name][1])
+            if now - self._seen[oldest][1] < GONE_S:
+                return
+            del self._seen[oldest]
+        self._seen[report.name] = (report, now)
 
     def _hear_twin(self, report: MemberReport) -> None:
         life, since = self._twin

@@ -663,6 +663,14 @@ def test_a_standby_that_still_reads_says_how_far_it_is_behind(
     assert any(begun < position < last for position, last in standby_log.seen)
 
 
+def test_a_member_that_joins_is_behind_since_it_began(engine: MemoryEngine, tmp_path: Path) -> None:
+    before_ns = time.monotonic_ns()
+    engine.down = True
+    standby = Standby(engine, tmp_path / "b")
+    assert before_ns <= standby.follower.at.level_ns <= time.monotonic_ns()
+    standby.stop()
+
+
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), LogUnavailable("late")])
 def test_a_standby_waits_until_it_can_have_a_large_message_and_misses_no_group(
     engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception

@@ -9,7 +9,15 @@ import pytest
 
 from broker.cluster.jetstream import LogServers
 from broker.cluster.nats import Message
-from broker.cluster.presence import INTERVAL_S, MOST_MEMBERS, OWNER, STANDBY, MemberReport, Presence
+from broker.cluster.presence import (
+    GONE_S,
+    INTERVAL_S,
+    MOST_MEMBERS,
+    OWNER,
+    STANDBY,
+    MemberReport,
+    Presence,
+)
 
 ME = MemberReport("a", OWNER, 3, 70, 50, 0.0, ("amqp://10.0.0.1:5672",), "1.0", life="one")
 
@@ -75,6 +83,22 @@ def test_no_more_than_so_many_members_are_kept() -> None:
     for number in range(2 * MOST_MEMBERS):
         hear(presence, MemberReport(f"m{number}", STANDBY).encode())
     assert len(presence.members()) == MOST_MEMBERS + 1
+
+
+def test_a_member_takes_the_place_of_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    presence = presence_of()
+    for number in range(MOST_MEMBERS):
+        hear(presence, MemberReport(f"m{number}", STANDBY).encode())
+    now += GONE_S / 2
+    hear(presence, MemberReport("m0", STANDBY).encode())
+    now += GONE_S / 2
+    hear(presence, MemberReport("new", STANDBY).encode())
+    names = {each.report.name for each in presence.members()}
+    assert len(names) == MOST_MEMBERS + 1
+    assert {"new", "m0"} <= names
+    assert "m1" not in names, "it was silent for longest"
 
 
 def test_another_member_of_this_one_s_name_is_told_once_it_goes_on_speaking(
