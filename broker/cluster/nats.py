@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from broker.cluster.log import LogUnavailable
+from broker.cluster.names import connected
 
 DEFAULT_PORT = 4222
 READ_BYTES = 1 << 18
@@ -237,9 +238,8 @@ class NatsConnection:
     def _connect(self, url: str) -> None:
         where = urlsplit(url if "://" in url else f"nats://{url}")
         self._parser = NatsParser()
-        self._sock: socket.socket = socket.create_connection(
-            (where.hostname or "127.0.0.1", where.port or DEFAULT_PORT), self._timeout_s
-        )
+        host, port = where.hostname or "127.0.0.1", where.port or DEFAULT_PORT
+        self._sock: socket.socket = connected(host, port, self._timeout_s)
         try:
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sock.setblocking(False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message
@@ -191,6 +193,63 @@ def test_an_owner_whose_name_is_not_known_is_one_that_can_not_be_reached(owner: 
         assert exchange(relay.ports[0], b"goes on") == b"goes on"
     finally:
         relay.stop()
+
+
+def test_a_slow_look_up_of_the_owners_name_holds_nobody_up(
+    owner: RelayedOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, released = socket.getaddrinfo, threading.Event()
+    slow: set[str] = set()
+
+    def looked_up(host: str, *given: Any, **named: Any) -> Any:
+        if host in slow:
+            released.wait(30)
+        return look_up("127.0.0.1" if host.endswith(".example") else host, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    relay = owner.relay()
+    relay.set_owner(OwnerAddress("a", "owner.example", owner.member_port, 1))
+    connection = BlockingConnection(f"amqp://127.0.0.1:{relay.ports[0]}", timeout=10)
+    slow.add("owner.example")
+    # The name is known; that of the next owner isn't, and its clients wait alone.
+    assert exchange(relay.ports[0], b"another") == b"another"
+    connection.create_sender("q").send(Message(body=b"flows", durable=True))
+    slow.add("next.example")
+    relay.set_owner(OwnerAddress("b", "next.example", owner.member_port, 2))
+    with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as held:
+        wait_until(lambda: relay.held_count == 1, 5, "a client that is held")
+        released.set()
+        slow.clear()
+        held.sendall(b"AMQP\x03\x01\x00\x00")
+        assert held.recv(8).startswith(b"AMQP")
+        released.clear()
+        slow.add("last.example")
+        relay.set_owner(OwnerAddress("c", "last.example", owner.member_port, 3))
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 10):
+            wait_until(lambda: relay.held_count == 1, 5, "another one")
+            began = time.monotonic()
+            relay.stop()
+            assert time.monotonic() - began < 4
+    socket.create_server(("127.0.0.1", relay.ports[0])).close()
+    released.set()
+
+
+def test_the_ports_are_free_once_the_relay_was_stopped_whatever_holds_it_up(
+    owner: RelayedOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.server.cluster.relay.END_S", 0.1)
+    relay = owner.relay()
+    released = threading.Event()
+
+    def held_up() -> None:
+        released.wait(30)
+
+    relay._post(held_up)
+    relay.stop()
+    socket.create_server(("127.0.0.1", relay.ports[0])).close()
+    released.set()
+    assert relay._thread is not None
+    relay._thread.join(30)
 
 
 def test_an_owner_that_is_back_is_noticed_without_a_client(owner: RelayedOwner) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from broker.cluster.names import addresses_of, connected, is_address
 from broker.errors import OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.server.cluster import header
@@ -41,6 +42,10 @@ LARGEST_LINE = 8192
 TICK_NS = 100_000_000
 # An owner that can't be reached is looked for so often, clients or none.
 LOOK_NS = 1_000_000_000
+# How long the look-up of an owner's name is waited for before it begins again.
+NAME_S = 60.0
+# How long ``stop`` waits for the thread.
+END_S = 5.0
 
 # Find a page of the standby's own by its path; None: it has no such page.
 Page = Callable[[str], Answered | None]
@@ -59,7 +64,7 @@ class OwnerAddress:
 def takes_connections(owner: OwnerAddress, timeout_s: float) -> bool:
     """Return whether the owner's port takes a connection; that of a stopped process does, too."""
     try:
-        socket.create_connection((owner.host, owner.port), timeout_s).close()
+        connected(owner.host, owner.port, timeout_s).close()
     except OSError:
         return False
     return True
@@ -149,6 +154,10 @@ class Relay:
         self._listeners = listeners
         self._hold_ns = hold_ns
         self._owner: OwnerAddress | None = None
+        # Where that one was found last, None while its name is looked up for the first time; the name that is
+        # looked up now.
+        self._found_at: tuple[str, int] | None = None
+        self._looked_up: OwnerAddress | None = None
         self._retry_ns = 0
         self._reachable = False
         self._look_ns = 0
@@ -206,7 +215,10 @@ class Relay:
         """Close the ports and all connections, and end the thread."""
         if self._thread is not None and self._running:
             self._post(self._end)
-            self._thread.join(5)
+            self._thread.join(END_S)
+            # The next owner of the ports is this process: they are free now, whatever holds the thread up.
+            for sock, _ in list(self._listening.values()):
+                sock.close()
 
     def _post(self, function: Callable[[], None]) -> None:
         self._inbox.append(function)
@@ -315,8 +327,13 @@ class Relay:
             return
         self._retry_ns = 0
         self._reachable = owner is not None
+        self._found_at = None
         if owner is None:
             return
+        if is_address(owner.host):
+            self._found_at = owner.host, owner.port
+        else:
+            self._look_up(owner)
         for each in list(self._all):
             if each.state is _State.RELAYING and each.owner != owner:
                 self._close(each)
@@ -333,6 +350,8 @@ class Relay:
             if now_ns >= each.deadline_ns:
                 if each.state in (_State.CONNECTING, _State.AWAITING):
                     self._unreachable("it doesn't answer in time")
+                elif self._owner is not None and self._found_at is None:
+                    self._unreachable("its name isn't looked up in time")
                 self.counts.turned_away_total += 1
                 self._close(each)
             elif each.state is _State.HELD and again and self._owner is not None:
@@ -341,8 +360,46 @@ class Relay:
 
     # --- to the owner
 
+    def _look_up(self, owner: OwnerAddress) -> None:
+        """Look an owner's name up, on a thread: that may take as long as the system's resolver likes."""
+        if self._looked_up == owner:
+            return
+        self._looked_up = owner
+
+        def look_up() -> None:
+            try:
+                found = addresses_of(owner.host, owner.port, NAME_S)
+            except OSError as fault:
+                reason = fault.strerror or str(fault)
+                self._post(lambda: self._has_looked_up(owner, None, reason))
+            else:
+                # A member that listens at a name does so at its IPv4 address.
+                address = next((each for each in found if ":" not in each[0]), found[0])
+                self._post(lambda: self._has_looked_up(owner, address, ""))
+
+        threading.Thread(target=look_up, name="relay-name", daemon=True).start()
+
+    def _has_looked_up(self, owner: OwnerAddress, address: tuple[str, int] | None, reason: str) -> None:
+        if self._looked_up == owner:
+            self._looked_up = None
+        if owner != self._owner:
+            return
+        if address is None:
+            if self._found_at is None:
+                self._unreachable(reason)
+            return
+        is_new = self._found_at is None
+        self._found_at = address
+        if is_new:
+            for each in list(self._held):
+                self._connect(each, owner)
+
     def _connect(self, relayed: _Relayed, owner: OwnerAddress) -> None:
-        family = socket.AF_INET6 if ":" in owner.host else socket.AF_INET
+        if self._found_at is None:
+            self._look_up(owner)
+            return
+        host, port = self._found_at
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         except OSError as fault:
@@ -350,8 +407,8 @@ class Relay:
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            found = sock.connect_ex((owner.host, owner.port))
-        except OSError as fault:  # its name isn't known
+            found = sock.connect_ex((host, port))
+        except OSError as fault:
             sock.close()
             self._unreachable(fault.strerror or str(fault))
             return
@@ -372,6 +429,9 @@ class Relay:
             log.warning("the owner can't be reached: %s", reason)
         self._reachable = False
         self._retry_ns = time.monotonic_ns() + RETRY_NS
+        if self._owner is not None and self._found_at is not None and not is_address(self._owner.host):
+            # It may be elsewhere by now.
+            self._look_up(self._owner)
 
     def _part_upstream(self, relayed: _Relayed) -> None:
         side, relayed.upstream = relayed.upstream, None
