@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,28 @@ def test_a_slow_look_up_of_the_owners_name_holds_nobody_up(
             assert time.monotonic() - began < 4
     socket.create_server(("127.0.0.1", relay.ports[0])).close()
     released.set()
+
+
+@pytest.mark.parametrize("thread", ["relay", "member-port"])
+def test_ports_without_descriptors_for_clients_are_not_tried_without_pause(
+    owner: RelayedOwner, relay: Relay, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    accept = socket.socket.accept
+    tries: list[float] = []
+
+    def accepted(sock: socket.socket) -> tuple[socket.socket, Any]:
+        if threading.current_thread().name != thread:
+            return accept(sock)
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "accept", accepted)
+        port = relay.ports[0] if thread == "relay" else owner.member_port
+        with socket.create_connection(("127.0.0.1", port), 10):
+            wait_until(lambda: len(tries) > 3, 10, "further tries")
+    assert all(later - sooner > 0.05 for sooner, later in pairwise(tries[:4]))
+    assert exchange(relay.ports[0], b"goes on") == b"goes on"
 
 
 def test_the_ports_are_free_once_the_relay_was_stopped_whatever_holds_it_up(

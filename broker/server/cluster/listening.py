@@ -8,6 +8,8 @@ from broker.config.networks import written
 from broker.errors import OperatorError
 
 BACKLOG = 1024
+# How long nobody is accepted where there is no descriptor or no memory for one.
+PAUSE_NS = 100_000_000
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

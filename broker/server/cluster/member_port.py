@@ -7,6 +7,7 @@ answered with one of the member's own pages, for probes that can't ask the port 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -22,7 +23,7 @@ from broker.errors import OperatorError
 from broker.loggers import about
 from broker.server.cluster import header
 from broker.server.cluster.header import HeaderChecker, RelayedClient, RelayHeaderError
-from broker.server.cluster.listening import listening_socket
+from broker.server.cluster.listening import PAUSE_NS, listening_socket
 from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
@@ -106,6 +107,8 @@ class MemberPort:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waiting: dict[int, _Waiting] = {}
         self._said_ns: dict[str, int] = {}
+        # Until when nobody is accepted, 0 while everybody is.
+        self._paused_ns = 0
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -134,14 +137,19 @@ class MemberPort:
         gate = self._listening.fileno()
         try:
             while True:
-                for fd, _ in self._epoll.poll(TICK_NS / 1e9 if self._waiting else -1):
+                ticks = self._waiting or self._paused_ns
+                for fd, _ in self._epoll.poll(TICK_NS / 1e9 if ticks else -1):
                     if fd == self._bell:
                         return
                     if fd == gate:
                         self._accept(self._listening)
                     elif fd in self._waiting:
                         self._on_ready(self._waiting[fd])
-                self._look(time.monotonic_ns())
+                now_ns = time.monotonic_ns()
+                if self._paused_ns and now_ns >= self._paused_ns:
+                    self._paused_ns = 0
+                    self._epoll.modify(gate, select.EPOLLIN)
+                self._look(now_ns)
         except Exception:
             log.exception("the port for members has failed")
         finally:
@@ -155,7 +163,12 @@ class MemberPort:
         for _ in range(ACCEPTS):
             try:
                 sock, peer = listening.accept()
-            except OSError:
+            except OSError as fault:
+                if fault.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):
+                    log.warning("the port for members: accept failed: %s", fault.strerror)
+                    # Out of descriptors or memory: it would be tried again and again.
+                    self._epoll.modify(listening.fileno(), 0)
+                    self._paused_ns = time.monotonic_ns() + PAUSE_NS
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -24,7 +24,7 @@ from broker.errors import OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.server.cluster import header
 from broker.server.cluster.header import RelayedClient
-from broker.server.cluster.listening import listening_socket
+from broker.server.cluster.listening import PAUSE_NS, listening_socket
 from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
@@ -165,6 +165,8 @@ class Relay:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
         self._listening: dict[int, tuple[socket.socket, RelayListener]] = {}
+        # Those at which nobody is accepted for a moment, and until when.
+        self._paused: dict[int, int] = {}
         self._sides: dict[int, _Side] = {}
         self._all: set[_Relayed] = set()
         self._held: set[_Relayed] = set()
@@ -250,7 +252,7 @@ class Relay:
 
     def _turn(self) -> None:
         is_lost = self._owner is not None and not self._reachable
-        timeout_s = TICK_NS / 1e9 if self._young or is_lost else -1
+        timeout_s = TICK_NS / 1e9 if self._young or is_lost or self._paused else -1
         for fd, mask in self._epoll.poll(timeout_s):
             side = self._sides.get(fd)
             if side is not None:
@@ -261,6 +263,8 @@ class Relay:
                     self._inbox.popleft()()
             elif fd in self._listening:
                 self._accept(*self._listening[fd])
+        if self._paused:
+            self._resume(time.monotonic_ns())
         if self._young:
             self._look(time.monotonic_ns())
         if is_lost:
@@ -290,6 +294,9 @@ class Relay:
             except OSError as fault:
                 if fault.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):
                     log.warning("accept failed: %s", fault.strerror, extra=about(SOMEBODY))
+                    # Out of descriptors or memory: it would be tried again and again.
+                    self._epoll.modify(listening.fileno(), 0)
+                    self._paused[listening.fileno()] = time.monotonic_ns() + PAUSE_NS
                 return
             self.counts.accepted_total += 1
             waiting = self._owner is None and listener.pages is None
@@ -302,6 +309,12 @@ class Relay:
             own = sock.getsockname()
             shown = RelayedClient(self._cell, self._member, listener.url, peer[0], peer[1], own[0], own[1])
             self._take(_Relayed(sock, listener, shown))
+
+    def _resume(self, now_ns: int) -> None:
+        for fd, until_ns in list(self._paused.items()):
+            if now_ns >= until_ns:
+                del self._paused[fd]
+                self._epoll.modify(fd, select.EPOLLIN)
 
     def _take(self, relayed: _Relayed) -> None:
         self._all.add(relayed)
