@@ -3,6 +3,10 @@
 A header names the client and the listener it came in by. It is signed with the members' secret and holds
 once, and for some seconds. Layout, big-endian: magic, version, length of the body, time in milliseconds,
 nonce, body (JSON), HMAC-SHA256 over all of it. The answer: status, length of a reason, reason.
+
+The time is that of the one who checks: a header that is signed with the secret and has another one is
+answered ``CLOCK``, with the checker's time and a signature of it that holds for the nonce of this header
+alone. A relay of an earlier version takes that for a refusal which may pass.
 """
 
 from __future__ import annotations
@@ -21,18 +25,29 @@ HEAD_BYTES = _HEAD.size
 MAC_BYTES = hashlib.sha256().digest_size
 LARGEST_BODY = 1024
 NONCE_BYTES = 16
-# How far the clocks of two members, and the way between them, may be apart.
+# How old a header may be, or ahead of the checker's time.
 VALID_MS = 10_000
 # Nonces remembered; more headers than these within their time are refused.
 MOST_NONCES = 100_000
 
-ADMITTED, REFUSED, NOT_OWNER = 0, 1, 2
+ADMITTED, REFUSED, NOT_OWNER, CLOCK = 0, 1, 2, 3
+# What is signed of a time: not what a header begins with.
+_CLOCK = struct.Struct(">8s16sQ")
+CLOCK_MAGIC = b"SLUICECK"
 _ANSWER = struct.Struct(">BB")
 ANSWER_BYTES = _ANSWER.size
 
 
 class RelayHeaderError(Exception):
     """What came before the bytes is no header that holds; the text says why."""
+
+
+class StaleHeaderError(RelayHeaderError):
+    """A header that is signed, and whose time isn't the checker's."""
+
+    def __init__(self, seconds: float, nonce: bytes) -> None:
+        super().__init__(f"a header that is {seconds:.1f} s old")
+        self.nonce = nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,9 @@ class RelayedClient:
 
 
 def signed(client: RelayedClient, secret: bytes, now_ms: int, nonce: bytes) -> bytes:
-    """Make the header of a client; ``now_ms`` is the wall clock's, ``nonce`` 16 random bytes."""
+    """Make the header of a client; ``now_ms`` is the checker's time, or the wall clock's as long as that
+    isn't known, ``nonce`` 16 random bytes.
+    """
     body = json.dumps(asdict(client), separators=(",", ":")).encode()
     if len(body) > LARGEST_BODY:
         raise ValueError(f"a header's body of {len(body)} bytes")
@@ -84,16 +101,17 @@ class HeaderChecker:
         self._seen: dict[bytes, int] = {}
 
     def check(self, data: bytes, now_ms: int) -> RelayedClient:
-        """Read a whole header. RelayHeaderError if it isn't signed, is old, known or another cell's."""
+        """Read a whole header. RelayHeaderError if it isn't signed, is known or another cell's,
+        StaleHeaderError if it is of another time.
+
+        ``now_ms`` never goes back: a nonce is forgotten once its header is old.
+        """
         covered, mac = data[:-MAC_BYTES], data[-MAC_BYTES:]
         if not hmac.compare_digest(_mac(self._secret, covered), mac):
             raise RelayHeaderError("a header that isn't signed with the members' secret")
         _, _, _, sent_ms, nonce = _HEAD.unpack_from(data)
         if abs(now_ms - sent_ms) > VALID_MS:
-            seconds = (now_ms - sent_ms) / 1000
-            raise RelayHeaderError(
-                f"a header that is {seconds:.1f} s old: are the clocks of the members right?"
-            )
+            raise StaleHeaderError((now_ms - sent_ms) / 1000, nonce)
         self._once(nonce, sent_ms, now_ms)
         client = _client(covered[HEAD_BYTES:])
         if client.cell != self._cell:
@@ -117,6 +135,27 @@ def answer(status: int, reason: str = "") -> bytes:
     """Make the owner's answer; a reason has at most 255 bytes."""
     said = reason.encode()[:255]
     return _ANSWER.pack(status, len(said)) + said
+
+
+def clock_answer(secret: bytes, nonce: bytes, now_ms: int) -> bytes:
+    """Make the answer to a header of another time: the checker's time, signed for this header."""
+    signature = _mac(secret, _CLOCK.pack(CLOCK_MAGIC, nonce, now_ms)).hex()
+    return answer(CLOCK, f"the header is not of its time: {now_ms} {signature}")
+
+
+def read_clock(reason: str, secret: bytes, nonce: bytes) -> int | None:
+    """Read the checker's time out of the reason of an answer ``CLOCK`` to the header with this nonce.
+
+    None where it isn't signed with the secret for that header.
+    """
+    *_, text, signature = ["", "", *reason.split(" ")]
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and signature.isascii()):
+        return None
+    now_ms = int(text)
+    if now_ms >> 64:
+        return None
+    wanted = _mac(secret, _CLOCK.pack(CLOCK_MAGIC, nonce, now_ms)).hex()
+    return now_ms if hmac.compare_digest(wanted, signature) else None
 
 
 def read_answer(data: bytes) -> tuple[int, str] | None:

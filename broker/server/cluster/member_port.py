@@ -3,6 +3,9 @@
 One thread. A connection that says no header in time, or a wrong one, is closed, counted and logged once for
 its address within a while. A header is answered before the socket is handed on. A plain ``GET`` of HTTP is
 answered with one of the member's own pages, for probes that can't ask the port for clients.
+
+Headers are checked by a clock that begins with the wall clock's time, never goes back and never jumps: a
+header that was believed once doesn't come into its time again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from broker.config.networks import written
 from broker.errors import OperatorError
 from broker.loggers import about
 from broker.server.cluster import header
-from broker.server.cluster.header import HeaderChecker, RelayedClient, RelayHeaderError
+from broker.server.cluster.header import HeaderChecker, RelayedClient, RelayHeaderError, StaleHeaderError
 from broker.server.cluster.listening import PAUSE_NS, listening_socket
 from broker.server.cluster.pages import Answered, asked_path, written_answer
 
@@ -100,6 +103,7 @@ class MemberPort:
         self._address = host, port
         self._secret = secret
         self._checker = HeaderChecker(cell, secret)
+        self._clock_ns = time.time_ns() - time.monotonic_ns()
         self._standby = standby
         self._route = route
         self._pages = pages
@@ -204,15 +208,23 @@ class MemberPort:
                     self._ended(came)
                     return
                 came.data += data
-            client = self._checker.check(came.data, time.time_ns() // 1_000_000)
+            client = self._checker.check(came.data, self._now_ms())
         except BlockingIOError:
             return
         except OSError as fault:
             self._bad(came, fault.strerror or str(fault))
+        except StaleHeaderError as fault:
+            # A member's, whose clock is another: it signs again, by this one.
+            with suppress(OSError):
+                came.sock.send(header.clock_answer(self._secret, fault.nonce, self._now_ms()))
+            self._drop(came)
         except RelayHeaderError as fault:
             self._bad(came, str(fault))
         else:
             self._admit(came, client)
+
+    def _now_ms(self) -> int:
+        return (self._clock_ns + time.monotonic_ns()) // 1_000_000
 
     def _ended(self, came: _Waiting) -> None:
         if came.data:

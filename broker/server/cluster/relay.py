@@ -107,7 +107,19 @@ class _Side:
 
 
 class _Relayed:
-    __slots__ = ("client", "deadline_ns", "first", "heard", "listener", "owner", "shown", "state", "upstream")
+    __slots__ = (
+        "client",
+        "deadline_ns",
+        "first",
+        "heard",
+        "is_signed_again",
+        "listener",
+        "nonce",
+        "owner",
+        "shown",
+        "state",
+        "upstream",
+    )
 
     def __init__(self, sock: socket.socket, listener: RelayListener, shown: RelayedClient) -> None:
         self.client = _Side(self, sock)
@@ -120,6 +132,9 @@ class _Relayed:
         # What was read of the client to see where it goes, and what the owner has answered so far.
         self.first = b""
         self.heard = b""
+        # Of its header; and whether that was signed anew by the owner's clock.
+        self.nonce = b""
+        self.is_signed_again = False
 
 
 @dataclass(slots=True)
@@ -158,6 +173,8 @@ class Relay:
         # looked up now.
         self._found_at: tuple[str, int] | None = None
         self._looked_up: OwnerAddress | None = None
+        # By how much the owner's clock is ahead of this one's, as far as that was said.
+        self._ahead_ms = 0
         self._retry_ns = 0
         self._reachable = False
         self._look_ns = 0
@@ -338,7 +355,7 @@ class Relay:
         before, self._owner = self._owner, owner
         if owner == before:
             return
-        self._retry_ns = 0
+        self._retry_ns = self._ahead_ms = 0
         self._reachable = owner is not None
         self._found_at = None
         if owner is None:
@@ -463,8 +480,9 @@ class Relay:
         if fault:
             self._failed(relayed, os.strerror(fault))
             return
-        now_ms = time.time_ns() // 1_000_000
-        said = header.signed(relayed.shown, self._secret, now_ms, os.urandom(header.NONCE_BYTES))
+        relayed.nonce = os.urandom(header.NONCE_BYTES)
+        now_ms = time.time_ns() // 1_000_000 + self._ahead_ms
+        said = header.signed(relayed.shown, self._secret, now_ms, relayed.nonce)
         try:
             sent = side.sock.send(said)
         except OSError as failed:
@@ -495,6 +513,8 @@ class Relay:
             relayed.heard += data
             found = header.read_answer(relayed.heard)
         status, reason = found
+        if status == header.CLOCK and self._sign_again(relayed, reason):
+            return
         if status != header.ADMITTED:
             self.counts.refused_total += 1
             if status == header.REFUSED:  # this client's, for good
@@ -510,6 +530,23 @@ class Relay:
         if relayed.first:
             side.pending, relayed.first = memoryview(relayed.first), b""
         self._flow(relayed, relayed.client, side)
+
+    def _sign_again(self, relayed: _Relayed, reason: str) -> bool:
+        """Ask the owner again by its own clock, once for each client; return whether that was begun."""
+        owner_ms = header.read_clock(reason, self._secret, relayed.nonce)
+        owner = relayed.owner
+        if owner_ms is None or owner is None or relayed.is_signed_again:
+            return False
+        before_ms, self._ahead_ms = self._ahead_ms, owner_ms - time.time_ns() // 1_000_000
+        if abs(self._ahead_ms - before_ms) > header.VALID_MS:
+            text = "the clocks of %s and of this member are %.1f s apart: clients are passed on by its own"
+            log.warning(text, owner.member, abs(self._ahead_ms) / 1000)
+        relayed.is_signed_again = True
+        self._part_upstream(relayed)
+        relayed.state = _State.HELD
+        self._held.add(relayed)
+        self._connect(relayed, owner)
+        return True
 
     # --- the bytes
 
