@@ -52,10 +52,10 @@ def begin_with(
         writer.append(SNAPSHOT_BEGIN, 0, SNAPSHOT_OF.pack(writer.epoch, 0))
         for blob in with_data.live_groups():
             writer.append(SNAPSHOT_PIECE, 0, blob)
-            while writer.behind_records > MOST_WAITING:
-                if is_over():
-                    return False
+            while not is_over() and writer.behind_records > MOST_WAITING:
                 time.sleep(0.002)
+            if is_over():
+                return False
         ended = threading.Event()
         writer.append(SNAPSHOT_END, 0, b"", ended.set)
         while not ended.wait(0.05):
