@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from broker.store.cell import APPLIED, position
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.largefiles import LARGE, LargeFile, body_key, receive_body
-from broker.store.port import DURABLE, FAILED, LARGE_FILE, REDELIVERED
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_FILE, REDELIVERED
 from broker.store.records import DEFINE, MESSAGE, NOTE, Buffer, crc32c, read
 from broker.store.replay import name_and
 from broker.store.replicated import ReplicatedStore
@@ -313,6 +315,39 @@ def test_a_snapshot_that_was_not_loaded_to_its_end_is_refused(pair: Pair) -> Non
         cached(path)
     with pytest.raises(DamagedStore, match="snapshot"):
         DiskStore.open(path, file_bytes=FILE_BYTES)
+
+
+def test_a_snapshot_that_a_full_disk_holds_up_is_loaded_once_there_is_room(
+    pair: Pair, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.store.cache.PATIENCE_S", 0.5)
+    monkeypatch.setattr("broker.store.cache.LOAD_BEHIND_BYTES", 1 << 20)
+    shelf = pair.owner.open_log("q", b"{}")
+    for seq in range(1, 601):
+        shelf.append(seq, DURABLE, 0, 0, bytes(10_000))
+        if seq % 50 == 0:
+            pair.follow()
+    blobs = list(pair.cache.live_groups())
+    target = CacheStore.open(small_disk / "data", file_bytes=FILE_BYTES)
+    ballast = small_disk / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    full_since_s = 0.0
+
+    def waits() -> None:
+        nonlocal full_since_s
+        if target.state == FULL:
+            full_since_s = full_since_s or time.monotonic()
+        if full_since_s and time.monotonic() - full_since_s > 1:
+            ballast.unlink(missing_ok=True)
+
+    target.load_snapshot(blobs, *pair.cache.applied, waits)
+    assert full_since_s
+    assert not ballast.exists()
+    target.close()
+    pair.cache.close()
+    assert read_directory(small_disk / "data") == read_directory(pair.folder / "cache")
 
 
 def test_what_is_live_is_read_from_a_store_that_stands_still(pair: Pair) -> None:

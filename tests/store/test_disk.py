@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -496,15 +495,3 @@ def test_a_store_that_was_full_writes_again_though_nothing_happens(
 
     wait_for(goes_on)
     store.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16M", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no right to mount a small file system")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
