@@ -219,6 +219,24 @@ def test_a_header_is_not_believed_again_when_the_owners_clock_is_set_back(
     assert said(owner, other)[:2] == header.answer(header.ADMITTED)
 
 
+def test_headers_are_of_the_owners_wall_clock_where_that_is_set_forward(
+    owner: RelayedOwner, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour_ms = 3_600_000
+    clock = SimpleNamespace(
+        time_ns=lambda: time.time_ns() + hour_ms * 1_000_000, monotonic_ns=time.monotonic_ns
+    )
+    now_ms = time.time_ns() // 1_000_000
+    assert exchange(relay.ports[0], b"before") == b"before"
+    monkeypatch.setattr("broker.server.cluster.member_port.time", clock)
+    # As a member of an earlier version signs it, which knows no other clock than the wall's.
+    ahead = header.signed(client(), SECRET, now_ms + hour_ms, b"n" * 16)
+    assert said(owner, ahead)[:2] == header.answer(header.ADMITTED)
+    monkeypatch.undo()
+    assert said(owner, ahead) == b""
+    assert exchange(relay.ports[0], b"after") == b"after"
+
+
 def test_who_only_looks_whether_the_owner_is_there_is_no_fault(
     owner: RelayedOwner, caplog: pytest.LogCaptureFixture
 ) -> None:

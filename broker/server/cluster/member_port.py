@@ -4,8 +4,8 @@ One thread. A connection that says no header in time, or a wrong one, is closed,
 its address within a while. A header is answered before the socket is handed on. A plain ``GET`` of HTTP is
 answered with one of the member's own pages, for probes that can't ask the port for clients.
 
-Headers are checked by a clock that begins with the wall clock's time, never goes back and never jumps: a
-header that was believed once doesn't come into its time again.
+Headers are checked by the wall clock where that goes forward, and by the monotonic one where it was set back:
+a header that was believed once doesn't come into its time again.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class MemberPort:
         self._address = host, port
         self._secret = secret
         self._checker = HeaderChecker(cell, secret)
+        # By how much the clock of headers is ahead of the monotonic one.
         self._clock_ns = time.time_ns() - time.monotonic_ns()
         self._standby = standby
         self._route = route
@@ -224,7 +225,9 @@ class MemberPort:
             self._admit(came, client)
 
     def _now_ms(self) -> int:
-        return (self._clock_ns + time.monotonic_ns()) // 1_000_000
+        since_ns = time.monotonic_ns()
+        self._clock_ns = max(self._clock_ns, time.time_ns() - since_ns)
+        return (self._clock_ns + since_ns) // 1_000_000
 
     def _ended(self, came: _Waiting) -> None:
         if came.data:
