@@ -88,7 +88,8 @@ class Bridges:
         bridge.crosses = has_flow_control(source) and has_flow_control(target)
         wanted: list[tuple[Node, Node]] = []
         if bridge.crosses:
-            takers = list(target.subscriptions) if target.is_topic else [target]
+            parts = target.subscriptions if target.is_topic else [target]
+            takers = [each for each in parts if not each.never_blocks_publishers]
             wanted = [(owner, taker) for owner in (source, *source.topics) for taker in takers]
         self._reserve(bridge, wanted)
         self._settle(bridge)

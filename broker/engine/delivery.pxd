@@ -19,7 +19,7 @@ cdef class Delivery:
     @cython.locals(queue=Queue)
     cpdef object serve(self, Node node)
     cpdef bint is_noted(self, Node node) except -1
-    cdef bint _may_serve(self, Node node) except -1
+    cpdef bint may_serve(self, Node node) except -1
     @cython.locals(consumers=list, order=QueueOrder)
     cdef object _dispatch(self, Node node)
     @cython.locals(queue=Queue, spooled=long, excess=long, entry=Entry)

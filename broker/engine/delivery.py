@@ -94,11 +94,13 @@ class Delivery:
             node.queue.close_reader(browser.reader)
         if browser in node.browsers:
             node.browsers.remove(browser)
+        if node.stream is not None:
+            self._topology.consumers_changed(node)
 
     def serve(self, node: Node) -> None:
         """Send what is ready, then drop what `pending_message_limit` doesn't let wait, then show browsers."""
         queue = node.queue
-        if (queue.ready > 0 or (queue.gap and queue.readers)) and node.consumers and self._may_serve(node):
+        if (queue.ready > 0 or (queue.gap and queue.readers)) and node.consumers and self.may_serve(node):
             self._dispatch(node)
         if node.hot.pending_limit:
             self._shed(node)
@@ -109,7 +111,7 @@ class Delivery:
         """Return whether it is on disk that the node's messages may have been sent; else none is yet."""
         return node.shelf is None or self._durability.is_mark_stored(node)
 
-    def _may_serve(self, node: Node) -> bool:
+    def may_serve(self, node: Node) -> bool:
         """Return whether messages may go out: no shutdown, they are this broker's still, and it is on disk
         that they may have been sent.
         """

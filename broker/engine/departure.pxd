@@ -26,5 +26,5 @@ cdef class Departure:
     cdef object _leave(self, Node node, long size)
     @cython.locals(allocator=CreditAllocator, topic=Node)
     cdef object _wake_topics(self, Node node)
-    @cython.locals(owners=list, owner=Node, first=long, allocator=CreditAllocator)
+    @cython.locals(owners=list, owner=Node, topic=Node, first=long, allocator=CreditAllocator)
     cdef object _wake_in_turn(self, Node node)

@@ -115,3 +115,6 @@ class Departure:
             allocator = owner.allocator
             if allocator.line or allocator.rest:
                 self._turn.mark_dirty(owner)
+        for topic in node.topics:
+            if topic.awaiting is not None:
+                topic.awaiting.moved()

@@ -34,7 +34,7 @@ cdef class Intake:
     cdef bint _crossing
     cdef public object origin
 
-    @cython.locals(size=long, verdict=long, code=long)
+    @cython.locals(size=long, verdict=long, code=long, learned=long)
     cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
                       Transaction transaction=*) except -1
     @cython.locals(allocator=CreditAllocator)
@@ -70,5 +70,7 @@ cdef class Intake:
     cdef bint _is_least(self, Node node, bytes data) except -1
     cdef bint _waits_as_bulk(self, Node node, ProducerCredit account, bytes data, long size) except -1
     cdef long _overflow(self, Node node, bytes data, long bits) except -1
+    @cython.locals(owner=Node)
+    cdef object _wake_owners(self, Node node)
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
     cdef object _remember(self, Node node, bytes data)

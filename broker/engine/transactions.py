@@ -126,6 +126,8 @@ class Transactions:
         for message, account in list(transaction.parked.items()):
             if account.unpark(message):
                 account.port.refuse(message)
+                if isinstance(account.place, Node):
+                    self._wake(account.place)
         transaction.parked.clear()
         self._release(transaction)
         for node in {post.node for post in transaction.posts}:
@@ -238,6 +240,9 @@ class Transactions:
             settlement.requeue(node, entry, retired.failed)
         else:
             settlement.acknowledge(node, entry)
+        if node.queue.order is not None:
+            # A group may be another consumer's now.
+            self._turn.mark_dirty(node)
         if retired.link is not None:
             # Only now is known what its settlement waits for on disk.
             retired.link.discharged(retired.number, True)

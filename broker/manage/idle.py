@@ -63,10 +63,10 @@ def _is_used(node: Node) -> bool:
         return False
     if not is_empty(node) or node.received != node.used_mark:
         return True
-    return any(_is_attached(account, node) for account in node.allocator.accounts)
+    return any(is_attached(account, node) for account in node.allocator.accounts)
 
 
-def _is_attached(account: ProducerCredit, node: Node) -> bool:
+def is_attached(account: ProducerCredit, node: Node) -> bool:
     """Whether an account is that of a link to the node. A relay has one at each node that it has sent to for
     as long as it is there, which is in use while messages come on it.
     """

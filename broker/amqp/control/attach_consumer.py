@@ -307,10 +307,12 @@ class ConsumerAttach:
         presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         window = Window(0, 50, self._wire.shared)
         channel = link.session.sluice_channel
+        # Before there is a link of ours: it may be no time.
+        asked_timeout_ns = _asked_timeout_ms(link) * 1_000_000
         consumer = ConsumerLink(
             self._wire, handle, self._engine, node, window, link.name, presettled, channel
         )
-        consumer.asked_timeout_ns = _asked_timeout_ms(link) * 1_000_000
+        consumer.asked_timeout_ns = asked_timeout_ns
         fit(consumer, node.settings, self._engine.turn.now_ns)
         consumer.origin = self._wire.owner
         self._links.by_handle[handle] = consumer

@@ -18,6 +18,7 @@ from broker.config.synonyms import from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.node import Node, is_empty
 from broker.manage.access import TEMPORARY
+from broker.manage.idle import is_attached
 from broker.manage.model import Model
 from broker.manage.policies import NOTHING
 
@@ -139,7 +140,8 @@ class TemporaryNodes:
 
 def _may_go(node: Node, policy: int) -> bool:
     """Whether a node whose link is gone goes too, by its lifetime policy (AMQP 1.0 §3.5.10)."""
-    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + len(node.allocator.accounts)
+    senders = sum(is_attached(each, node) for each in node.allocator.accounts)
+    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + senders
     if policy == ON_NO_LINKS:
         return links == 0
     if policy == ON_NO_MESSAGES:

@@ -39,6 +39,8 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object outflow
     cdef void *streaming
     cdef Entry streamed
+    # When a part of it went out last.
+    cdef long streamed_ns
     cdef AwaitingSync unwritten
     # Outcomes that wait for their transactions, of deliveries that are unsettled, and those deliveries, by slot.
     cdef dict provisional, pending_discharge
@@ -68,9 +70,11 @@ cdef class ConsumerLink(OutgoingLink):
     cpdef object limit_hold(self, long timeout_ns)
     cdef object note_sent(self, long number)
     cdef object release_overdue(self, long now_ns)
+    cdef object end_for_timeout(self)
     cdef object take_back(self, void *delivery, long number, Entry entry)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cdef bint has_more(self)
+    cdef bint is_active_one(self) except -1
     cdef bint has_work(self) except -1
     cdef object leave_provisional(self)
     cdef Entry first_unsettled(self)

@@ -160,6 +160,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.left = 0
         self.streaming = delivery
         self.streamed = entry
+        self.streamed_ns = self.engine.turn.now_ns
         self.outflow = self.engine.large.send(entry.extra.body, self.on_block)
         self.connection.streams.append(self)
         self.count_sent(PyBytes_GET_SIZE(entry.data))
@@ -187,6 +188,7 @@ cdef class ConsumerLink(OutgoingLink):
                 self.end_stream()
                 return
             pn_link_send(self.link, PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
+            self.streamed_ns = self.engine.turn.now_ns
 
     cdef object end_stream(self):
         """Complete a large message: all of it is sent."""
@@ -486,8 +488,8 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object release_overdue(self, long now_ns):
         """Take back what the peer has held too long, and tell it: `modified` with delivery-failed (§3.4.5).
 
-        A late outcome of the peer's finds no delivery any more. One that still waits for the socket can't be
-        taken back from a peer that doesn't read: its link ends. One whose outcome was told in a transaction is
+        A late outcome of the peer's finds no delivery any more. One that still waits for the socket, or a large
+        one of which nothing goes out any more, can't be taken back from a peer that doesn't read: its link ends. One whose outcome was told in a transaction is
         that transaction's until it ends, which has a time limit of its own.
         """
         cdef void *delivery = pn_unsettled_head(self.link)
@@ -503,7 +505,11 @@ cdef class ConsumerLink(OutgoingLink):
             entry = self.slots[number] if number < len(self.slots) else None
             if self.provisional is not None and number in self.provisional:
                 entry = None
-            if entry is not None and delivery != self.streaming:
+            if entry is not None and delivery == self.streaming:
+                if now_ns - self.streamed_ns >= self.timeout_ns:
+                    self.end_for_timeout()
+                    return
+            elif entry is not None:
                 since_ns = self.sent_ns[number] if number < len(self.sent_ns) else now_ns
                 if now_ns - since_ns < self.timeout_ns:
                     if self.transacted:
@@ -513,12 +519,16 @@ cdef class ConsumerLink(OutgoingLink):
                     # Those behind it were sent later.
                     break
                 if pn_delivery_buffered(delivery):
-                    self.connection.owner.detach(
-                        self, "amqp:resource-limit-exceeded",
-                        f"consumer_timeout: messages waited {self.timeout_ns // 1000000:,} ms to be read")
+                    self.end_for_timeout()
                     return
                 self.take_back(delivery, number, entry)
             delivery = following
+
+    cdef object end_for_timeout(self):
+        """End the link of a peer that doesn't read what it was sent."""
+        self.connection.owner.detach(
+            self, "amqp:resource-limit-exceeded",
+            f"consumer_timeout: messages waited {self.timeout_ns // 1000000:,} ms to be read")
 
     cdef object take_back(self, void *delivery, long number, Entry entry):
         """Give a message back that the peer held too long, and settle its delivery on our own."""
@@ -571,8 +581,14 @@ cdef class ConsumerLink(OutgoingLink):
 
     cdef bint has_more(self):
         """Whether there is something for it that it has not been sent, though it has credit."""
-        if self.node.hot.single_active and not self.browses and self.node.consumers[0] is not self:
-            return False
+        if not self.browses:
+            if self.engine.delivery.winding_down:
+                return False
+            if self.node.queue.ready > 0 and not self.engine.delivery.may_serve(self.node):
+                # Whether any of it is for this one shows once it is dispatched.
+                return True
+            if self.node.hot.single_active and not self.is_active_one():
+                return False
         if self.node.queue.order is not None and not self.browses:
             if not self.node.queue.order.has_more(self):
                 return False
@@ -630,13 +646,17 @@ cdef class ConsumerLink(OutgoingLink):
             self.slow = self.watch.slow
         return found
 
+    cdef bint is_active_one(self) except -1:
+        """Whether it is the one of its node that messages go to."""
+        return len(self.node.consumers) > 0 and self.node.consumers[0] is self
+
     cdef bint has_work(self) except -1:
         """Whether it holds messages, or holds some up by having no credit or by not reading."""
         if self.in_flight > 0:
             return True
         if self.node.queue.ready == 0 and (self.reader is None or not self.node.queue.gap):
             return False
-        if self.node.hot.single_active and self.node.consumers[0] is not self:
+        if self.node.hot.single_active and not self.is_active_one():
             return False
         if self.node.queue.order is not None:
             return self.node.queue.order.waits_for(self) and self.link_capacity() == 0

@@ -9,5 +9,6 @@ cdef class RelayLink(ProducerLink):
     # By address: the node and the link's account there.
     cdef dict accounts
 
+    cdef object refuse_size(self, void *delivery, Node node, ProducerCredit account, bint settled)
     cdef object open_account(self, void *delivery, str address, bint settled)
     cdef object forget_idle(self)

@@ -1,8 +1,13 @@
 """The anonymous relay, for senders that name a node in each message."""
 
+from cpython.bytes cimport PyBytes_GET_SIZE
+
+from broker cimport constants
 from broker.amqp.links.proton cimport STATE_REJECTED, STATE_TRANSACTIONAL, pn_delivery_remote_state
 
 from broker.codec import message as _message
+
+cdef bytes SIZE_NAME = b"amqp:link:message-size-exceeded"
 
 
 cdef class RelayLink(ProducerLink):
@@ -20,7 +25,7 @@ cdef class RelayLink(ProducerLink):
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef ProducerCredit account
         cdef Node node
-        cdef long code
+        cdef long code, size
         address = _message.address_of(data)
         entry = self.accounts.get(address)
         if entry is None or (<Node>entry[0]).deleted:
@@ -29,11 +34,29 @@ cdef class RelayLink(ProducerLink):
                 return
         node = entry[0]
         account = entry[1]
+        size = PyBytes_GET_SIZE(data)
+        if bits >> constants.LARGE_SHIFT:
+            size += self.engine.large.size_of(bits)
+        if size > node.settings.max_message_size:
+            self.refuse_size(delivery, node, account, settled)
+            return
         if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
             self.post(delivery, node, account, data, bits, settled)
             return
         code = self.engine.intake.arrive(node, account, data, bits, settled)
         self.apply_result(delivery, code, data, bits, settled, node, account)
+
+    cdef object refuse_size(self, void *delivery, Node node, ProducerCredit account, bint settled):
+        """Refuse a message that its node's own senders couldn't send: the link's limit is the broker's."""
+        text = f"'{node.name}' takes messages of at most {node.settings.max_message_size} bytes"
+        account.used += 1
+        account.last_used_ns = self.engine.turn.now_ns
+        node.refused += 1
+        if settled:
+            self.fail_for(delivery, SIZE_NAME.decode(), text)
+            return
+        self.reject(delivery, SIZE_NAME, text.encode())
+        self.renew_open()
 
     cdef object open_account(self, void *delivery, str address, bint settled):
         """Return the node of an address and a new account there; None where the delivery was refused."""

@@ -6,6 +6,7 @@ import logging
 
 from broker.amqp.container import Container
 from broker.amqp.links.connection import ConnectionIO as Wire
+from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.loop.sockets import ClientSockets
 from broker.amqp.loop.timeouts import ClientTimeouts
 
@@ -73,7 +74,16 @@ class TurnOutput:
 
     def _answer(self) -> None:
         """Answer drains; those whose messages are not all written yet are asked again in the next turn."""
-        self._answers[:] = [link for link in self._answers if not link.answer_drain()]
+        self._answers[:] = [link for link in self._answers if not self._is_answered(link)]
+
+    def _is_answered(self, link: ConsumerLink) -> bool:
+        try:
+            return bool(link.answer_drain())
+        except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
+            client = self._clients.get(link.connection.fd)
+            if client is not None:
+                self._sockets.crash(client, fault)
+            return True
 
     def _flush(self, fd: int) -> None:
         client = self._clients.get(fd)

@@ -395,3 +395,15 @@ def test_an_empty_ones_time_has_not_begun_though_there_is_no_end_to_it(world: Wo
     later_ns = begun.began_ns + 5000 * MS
     world.transactions.end_overdue(later_ns)
     assert begun.began_ns == later_ns
+
+
+def test_room_that_a_parked_message_waited_for_is_dealt_when_it_rolls_back(world: World) -> None:
+    node = world.create(max_size="10KB", flow_control=False, overflow="reject")
+    _, account = world.producer(node)
+    transaction = world.declare()
+    transaction.park("waits", account, 20_000)
+    account.park("waits", 20_000, world.engine.turn.now_ns)
+    world.turn()
+    assert not node.dirty
+    world.transactions.roll_back(transaction)
+    assert node.dirty
