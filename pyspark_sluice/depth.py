@@ -28,6 +28,11 @@ class Inquiry(Reads):
         """The last answer; None if there is none, or it doesn't say."""
         return depth_of(self.answers[0]) if self.answers else None
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the last answer is a stream's."""
+        return bool(self.answers) and (self.answers[0] or {}).get("queue_type") == "stream"
+
     def ask(self, session: Handle) -> None:
         """Begin, as soon as the links are there."""
         self.ask_for(session, [(QUEUE, self.address)])

@@ -11,9 +11,9 @@ and gives the rest back, so that between two fillings no link has any. A filling
    filling, and so does one that the broker refuses, which then isn't asked for another.
 4. Where nothing came at all, one credit stays for ``wait_s``, lest an empty queue is asked all the time.
 
-One link after the other keeps the queue's order. At a topic there is one link alone: every other would be
-sent all of it once more. Messages are held until ``settle``; a lost connection gives them back to the queue,
-whoever has them already.
+One link after the other keeps the queue's order. At a topic, and at a queue that keeps its messages, there is
+one link alone: every other would be sent all of it once more. Messages are held until ``settle``; a lost
+connection gives them back to the queue, whoever has them already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cproton_ffi import ffi, lib
 from .connection import Connection
 from .depth import Depth, Inquiry
 from .engine import Handle
-from .errors import RefusedError, UnreachableError
+from .errors import OptionError, RefusedError, UnreachableError
 from .filters import count_applied, put, put_filters
 from .options import Options
 
@@ -133,8 +133,8 @@ class Receiver(Connection):
         super().__init__(options, "spark-browse" if copies else "spark-source")
         self.copies = copies
         self.dry = False
-        # As the broker of now has said.
-        self._is_topic = False
+        # As the broker of now has said. Where we are sent copies each link is sent all of them.
+        self._is_topic = self._sends_copies = False
         self._lock = threading.Lock()
         self._filling: Filling | None = None
         self._links: list[Handle] = []
@@ -209,6 +209,9 @@ class Receiver(Connection):
         if self.options.selector and not count_applied(link):
             raise RefusedError("amqp:not-implemented", f"{self.broker} has no selectors")
         self._is_topic = bool(TOPICS & _capabilities(link))
+        self._sends_copies = not self.copies and _sends_copies(link)
+        if self._sends_copies and not self._is_topic:
+            self._inquire()
         self._attached += 1
         if link == self._links[-1]:
             self._go_on()
@@ -272,6 +275,7 @@ class Receiver(Connection):
         if lib.pn_delivery_aborted(delivery):
             lib.pn_delivery_settle(delivery)
         elif self._inquiry.on_delivery(link, delivery):
+            self._check_type()
             return
         else:
             self._keep(link, delivery)
@@ -296,6 +300,12 @@ class Receiver(Connection):
             lib.pn_delivery_settle(delivery)
         else:
             self._fresh.append(delivery)
+
+    def _check_type(self) -> None:
+        """Give up on a stream: whatever is settled stays, and each run would begin with the next message."""
+        if self._inquiry.is_stream:
+            fault = "is a stream, and read as a queue: see sourceType, subscription"
+            self.fail(OptionError(f"'{self.options.address}' {fault}"))
 
     def _used_up(self, link: Handle) -> None:
         """A link may have no credit any more: by messages, or because the broker gave back the rest. Where
@@ -334,7 +344,8 @@ class Receiver(Connection):
 
     def _went_dry(self, filling: Filling) -> None:
         """The link was sent less than it was granted (steps 3 and 4)."""
-        most_links = 1 if self.copies or self._is_topic else self.options.links
+        is_alone = self.copies or self._is_topic or self._sends_copies
+        most_links = 1 if is_alone else self.options.links
         if not self._more_links:
             most_links = min(most_links, len(self._links))
         if self._got_all > 0 and self._at + 1 < most_links:
@@ -421,6 +432,12 @@ def _subscribe(source: Handle) -> None:
     for name in (b"topic", b"shared", b"global"):
         put(capabilities, lib.pn_data_put_symbol, name)
     lib.pn_data_exit(capabilities)
+
+
+def _sends_copies(link: Handle) -> bool:
+    """Whether the broker says that what it sends over a link stays where it is."""
+    mode = lib.pn_terminus_get_distribution_mode(lib.pn_link_remote_source(link))
+    return bool(mode == cproton.PN_DIST_MODE_COPY)
 
 
 def _capabilities(link: Handle) -> set[str]:

@@ -16,7 +16,7 @@ from broker.client.request import Management
 from pyspark_sluice import batch
 from pyspark_sluice.decode import Decoder
 from pyspark_sluice.depth import Depth
-from pyspark_sluice.errors import LoginError, RefusedError, UnreachableError
+from pyspark_sluice.errors import LoginError, OptionError, RefusedError, UnreachableError
 from pyspark_sluice.options import Options
 from pyspark_sluice.receiver import LONGEST, UNKNOWN, Filling, Receiver, Sizes
 from tests.spark.conftest import PASSWORD, PASSWORD_VARIABLE, ReturningBroker, StartBroker
@@ -102,6 +102,31 @@ def test_a_topic_has_one_link_alone_and_each_message_comes_once(broker: RunningB
         assert [row for row in body["results"] if row[0] == found.container] == [
             [found.container, "consumer"]
         ]
+
+
+KEEPING = "policies:\n  - {match: kept, non_destructive: true}\n  - {match: flights, kind: stream}\n"
+
+
+def test_a_queue_that_keeps_its_messages_has_one_link_alone(start_broker: StartBroker) -> None:
+    """Over a second link all of them would come once more."""
+    broker = start_broker(policies=KEEPING)
+    feed(broker.url, "kept", names(100))
+    with receiver(source(broker.url, "kept")) as found:
+        assert [id_of(each) for each in take(found, 10_000)] == names(100)
+        found.settle(100)
+        feed(broker.url, "kept", names(5, 100))
+        assert [id_of(each) for each in take(found, 10_000)] == names(5, 100)
+        assert len(consumers(broker.url, "kept")) == 1
+    assert number_of(broker, "kept", "depth_msgs") == 105
+
+
+def test_a_stream_is_not_read_as_a_queue(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=KEEPING)
+    feed(broker.url, "flights", names(3))
+    with receiver(source(broker.url, "flights", sourceType="queue")) as found:
+        wait_until(lambda: found.failure is not None, 20, "the broker to say what it is")
+        with pytest.raises(OptionError, match="'flights' is a stream, and read as a queue"):
+            take(found, 10)
 
 
 def test_the_option_links_bounds_them(broker: RunningBroker) -> None:
