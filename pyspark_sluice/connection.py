@@ -25,7 +25,7 @@ import cproton
 from cproton_ffi import ffi, lib
 
 from .dial import dial
-from .engine import Engine, Handle, condition, text
+from .engine import Engine, Handle, condition
 from .errors import AmqpError, RefusedError, UnreachableError
 from .options import Options
 
@@ -375,11 +375,6 @@ def ask_for(terminus: Handle, kind: str) -> None:
     name = kind.encode()
     held = ffi.from_buffer(name)
     lib.pn_data_put_symbol(lib.pn_terminus_capabilities(terminus), (len(name), held))
-
-
-def address_of(terminus: Handle) -> str:
-    """A terminus' address."""
-    return text(lib.pn_terminus_get_address(terminus))
 
 
 def _final(fault: AmqpError) -> AmqpError:

@@ -39,6 +39,10 @@ class RefusedError(AmqpError):
         return f"{self.condition}: {self.description}" if self.description else self.condition
 
 
+class UnseenError(RefusedError):
+    """The user may not see what a node is."""
+
+
 class CreditTimeoutError(AmqpError):
     """The broker granted no credit for longer than ``creditTimeout``."""
 

@@ -1,6 +1,7 @@
 """Attributes of nodes, asked of the broker's ``$management`` node (AMQP Management 1.0, working draft).
 
-A broker without such a node, or one that doesn't let us ask, leaves them unknown; nothing fails for it.
+A broker without such a node, or one that doesn't know our types of entities, leaves them unknown; nothing
+fails for it. A node that is there and that we may not see is another matter: ``refusal``.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from typing import Any
 import cproton
 from cproton_ffi import ffi, lib
 
-from .connection import address_of
 from .encoding import LIST32, MAP32, NULL, compound, section
 from .engine import Handle
+from .errors import RefusedError, UnseenError
 from .unpack import MalformedError, Pairs, read, skip
 
 NODE, QUEUE, TOPIC = "$management", "org.sluice.queue", "org.sluice.topic"
 PROPERTIES, APPLICATION_PROPERTIES, VALUE = 0x73, 0x74, 0x77
+# Where answers go: our own name for the link on which they come, which takes no right to have a node made.
+REPLIES = "spark-answers"
+# What isn't answered because of who asks, and what a broker couldn't answer though it knows how to.
+_UNSEEN, _FAILED = frozenset({401, 403}), frozenset({500, 503})
 
 Attributes = dict[str, Any]
 
@@ -28,12 +33,14 @@ class Reads:
 
     Belongs to the connection's thread, which passes on what happens on its links; the methods say whether it
     was one of them. ``answered`` is set once every question has its answer in ``answers``, in their order:
-    the attributes, or None where there is no such entity, or none for us.
+    the attributes, or None where there is no such entity. ``refusal`` is why the broker has refused to
+    answer one of them, whose answer is None as well.
     """
 
     def __init__(self) -> None:
         self.answered = threading.Event()
         self.answers: list[Attributes | None] = []
+        self.refusal: RefusedError | None = None
         self._questions: list[tuple[str, str]] = []
         self._sender: Handle = None
         self._receiver: Handle = None
@@ -45,7 +52,7 @@ class Reads:
     def ask_for(self, session: Handle, questions: Sequence[tuple[str, str]]) -> None:
         """Begin with these questions, each a type and a name, as soon as the links are there."""
         self.answered.clear()
-        self.answers, self._questions = [], list(questions)
+        self.answers, self.refusal, self._questions = [], None, list(questions)
         if self._refused or not questions:
             self._give_up()
             return
@@ -57,7 +64,8 @@ class Reads:
         lib.pn_terminus_set_address(lib.pn_link_target(self._sender), NODE.encode())
         lib.pn_link_set_snd_settle_mode(self._sender, cproton.PN_SND_SETTLED)
         self._receiver = lib.pn_receiver(session, b"management-answers")
-        lib.pn_terminus_set_dynamic(lib.pn_link_source(self._receiver), True)
+        lib.pn_terminus_set_address(lib.pn_link_source(self._receiver), NODE.encode())
+        lib.pn_terminus_set_address(lib.pn_link_target(self._receiver), REPLIES.encode())
         lib.pn_link_set_snd_settle_mode(self._receiver, cproton.PN_SND_SETTLED)
         lib.pn_link_open(self._sender)
         lib.pn_link_open(self._receiver)
@@ -74,7 +82,7 @@ class Reads:
         if self._receiver is None or link not in (self._sender, self._receiver):
             return False
         if link == self._receiver:
-            self._reply_to = address_of(lib.pn_link_remote_source(link))
+            self._reply_to = REPLIES
             lib.pn_link_flow(link, 1)
             self._send()
         return True
@@ -104,9 +112,10 @@ class Reads:
         lib.pn_link_advance(link)
         lib.pn_delivery_settle(delivery)
         lib.pn_link_flow(link, 1)
-        number, attributes = answer_of(ffi.unpack(room, max(got, 0)))
+        number, attributes, refusal = answer_of(ffi.unpack(room, max(got, 0)))
         if number == str(self._number) and len(self.answers) < len(self._questions):
             self.answers.append(attributes)
+            self.refusal = self.refusal or refusal
             if len(self.answers) == len(self._questions):
                 self.answered.set()
             else:
@@ -150,19 +159,25 @@ def _text(value: str) -> bytes:
     return b"\xb1" + len(encoded).to_bytes(4, "big") + encoded
 
 
-def answer_of(answer: bytes) -> tuple[str, Attributes | None]:
-    """The number of the request that a message answers, and the attributes; None if it has none."""
+def answer_of(answer: bytes) -> tuple[str, Attributes | None, RefusedError | None]:
+    """The number of the request that a message answers, and the attributes, None if it has none; why the
+    broker refuses them, unless it is that it knows no such entity."""
     number = ""
     try:
         found = dict(_sections(answer))
         number = str(found[PROPERTIES][5])
-        status = dict(found.get(APPLICATION_PROPERTIES, ())).get("statusCode")
-        entity = found.get(VALUE)
+        told = dict(found.get(APPLICATION_PROPERTIES, ()))
+        status, entity = told.get("statusCode"), found.get(VALUE)
         if status == 200 and isinstance(entity, Pairs):
-            return number, dict(entity)
+            return number, dict(entity), None
+        why = str(told.get("statusDescription", ""))
+        if status in _UNSEEN:
+            return number, None, UnseenError("amqp:unauthorized-access", why)
+        if status in _FAILED:
+            return number, None, RefusedError("amqp:internal-error", why)
     except (MalformedError, IndexError, KeyError, TypeError, ValueError):
-        return number, None
-    return number, None
+        return number, None, None
+    return number, None, None
 
 
 def _sections(message: bytes) -> list[tuple[int, Any]]:

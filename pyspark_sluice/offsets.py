@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import cproton
 from cproton_ffi import ffi, lib
 
-from .connection import Connection
+from .connection import TRANSIENT, Connection
 from .decode import descriptor
 from .engine import Handle
 from .errors import AmqpError, RefusedError, UnreachableError
@@ -86,6 +86,9 @@ class StreamOffsets(Connection):
         # What is under way, begun once more on every new connection.
         self._begin: Callable[[], None] | None = None
         self._asks = False
+        # As they were when all had come: the connection may be lost before they are looked at.
+        self._answers: list[Attributes | None] = []
+        self._refusal: RefusedError | None = None
         # Of the link that probes a node: its address, and a time if a message is wanted.
         self._probed: tuple[str, int | None] = ("", None)
         self._probe: Handle = None
@@ -97,14 +100,21 @@ class StreamOffsets(Connection):
     def attributes(
         self, questions: Sequence[tuple[str, str]], patience_s: float | None
     ) -> list[Attributes | None] | None:
-        """The attributes of entities, each given by its type and name; None for those there are not."""
+        """The attributes of entities, each given by its type and name; None for those there are not.
+
+        UnseenError where one is there, or may be, and the user may not see it.
+        """
 
         def begin() -> None:
             self._asks = True
             self._reads.ask_for(self.session(), questions)
             self._answered()
 
-        return list(self._reads.answers) if self._do(begin, patience_s) else None
+        if not self._do(begin, patience_s):
+            return None
+        if self._refusal is not None:
+            raise self._refusal
+        return self._answers
 
     def offset_at(self, stream: str, time_ms: int) -> int | None:
         """The offset of a stream's first message that came at a time (ms since the epoch) or later; None if
@@ -156,6 +166,8 @@ class StreamOffsets(Connection):
 
     def on_detached(self, link: Handle, why: RefusedError | None) -> None:
         if self._reads.on_detached(link):
+            if why is not None and why.condition in TRANSIENT:
+                self.give_up_link(why)
             self._answered()
         elif link == self._probe and self._probed[1] is None:
             # It can't be made, or not by us: it is asked about all the same.
@@ -199,6 +211,7 @@ class StreamOffsets(Connection):
     def _answered(self) -> None:
         if self._asks and self._reads.answered.is_set():
             self._asks = False
+            self._answers, self._refusal = list(self._reads.answers), self._reads.refusal
             self._finish()
 
     def _attach_probe(self) -> None:

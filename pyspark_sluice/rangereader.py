@@ -26,7 +26,7 @@ from cproton_ffi import ffi, lib
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from .connection import Connection
+from .connection import TRANSIENT, Connection
 from .decode import Decoder
 from .engine import Handle
 from .errors import AmqpError, DataLossError, RefusedError
@@ -174,6 +174,8 @@ class RangeReceiver(Connection):
 
     def on_detached(self, link: Handle, why: RefusedError | None) -> None:
         if self._reads.on_detached(link):
+            if why is not None and why.condition in TRANSIENT and not self._ended:
+                self.give_up_link(why)
             self._compare()
         elif not self._ended:
             super().on_detached(link, why)
@@ -371,7 +373,9 @@ class RangeReceiver(Connection):
         self._asks = False
         self._moved_at = time.monotonic()
         extent = extent_of(self._reads.answers[0])
-        if self._checks_hole:
+        if self._reads.refusal is not None:
+            self.fail(self._reads.refusal)
+        elif self._checks_hole:
             hole, self._hole = self._hole, None
             if extent is not None and hole is not None and extent.first > hole:
                 self.next = hole

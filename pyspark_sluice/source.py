@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from . import incoming
 from .batch import BrowseReader
 from .discovery import Node, find, told
-from .errors import AmqpError, OptionError
+from .errors import AmqpError, OptionError, UnseenError
 from .limits import ReadLimit, SupportsTriggerAvailableNow
 from .management import Attributes
 from .offsets import StreamOffsets
@@ -32,11 +32,19 @@ def find_with(
 ) -> Node:
     """What is read, asked of a broker where the options don't say. ``makes``: of a node that isn't there too.
 
-    OptionError for options of the other type.
+    OptionError for options of the other type, and where the user may not see what it is.
     """
 
     def ask(questions: Sequence[tuple[str, str]]) -> list[Attributes | None]:
-        answers = broker.attributes(questions, None)
+        try:
+            answers = broker.attributes(questions, None)
+        except UnseenError as fault:
+            if told(options) is not None:
+                raise
+            raise OptionError(
+                f"whether '{options.address}' is a queue or a stream can't be seen ({fault}): give"
+                " sourceType, or the user the right manage-read"
+            ) from None
         assert answers is not None, "an answer, or the connection's failure"
         return answers
 
