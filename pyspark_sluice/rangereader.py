@@ -391,10 +391,16 @@ class RangeReceiver(Connection):
             self._await_end(extent.next)
 
     def _await_end(self, last: int) -> None:
-        """Offsets were announced that aren't there: the broker was killed before they were on its disk."""
+        """Offsets were announced that aren't there: the broker was killed before they were on its disk, or
+        the stream was made anew."""
         limit_s = self.options.reconnect_timeout or float("inf")
         where = shown(self.wanted.partition, self.address, last, self.wanted.end)
-        if time.monotonic() - self._progress_at > limit_s:
+        is_late = time.monotonic() - self._progress_at > limit_s
+        # One that ends before what was read of it already is another stream, whose offsets are others.
+        if not self.options.fail_on_data_loss and (is_late or last < self.next):
+            self._lose(self.wanted.end)
+            self._end()
+        elif is_late:
             self.fail(
                 DataLossError(f"{where} were announced by the broker, and didn't come within {limit_s:g} s")
             )

@@ -167,11 +167,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- batches
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return tasks_of(between(offsets_of(start), self._of_streams(end)), self.options, self.streams)
+        begun, ends = offsets_of(start), self._of_streams(end)
+        if ends != self._planned:
+            # Planned by an earlier run: the stream may be another one by now.
+            extents = extents_of(self._asked(), self.streams, PATIENCE_S) or {}
+            known = {partition: extent.next for partition, extent in extents.items()}
+            self.check({each: offset for each, offset in begun.items() if each in known}, known)
+        return tasks_of(between(begun, ends), self.options, self.streams)
 
     def check(self, start: dict[int, int], ends: dict[int, int]) -> None:
         """Raise DataLossError, or warn, where a partition ends before the query's position."""
-        self._of_streams(stream_position(start))
+        start = self._of_streams(stream_position(start))
         faults = [
             f"partition {each} ('{self.streams[each]}') ends at {ends[each]}, before offset {offset}"
             " at which the query stands"
@@ -222,15 +228,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return least is not None and count < least and waited_s < self.options.max_trigger_delay
 
     def _of_streams(self, found: dict[str, int]) -> dict[int, int]:
-        """A position, which names no other partitions than there are."""
+        """A position, which names no other partitions than there are. DataLossError, or a warning, where it
+        did."""
         offsets = offsets_of(found)
         gone = sorted(each for each in offsets if each >= len(self.streams))
         if gone:
-            raise DataLossError(
+            fault = (
                 f"the checkpoint has partition {', '.join(map(str, gone))}, and the stream has"
                 f" {len(self.streams)}"
             )
-        return offsets
+            if self.options.fail_on_data_loss:
+                raise DataLossError(fault)
+            log.warning("%s; what it had is passed over", fault)
+        return {each: offset for each, offset in offsets.items() if each not in gone}
 
     def _asked(self) -> StreamOffsets:
         if self._broker is None:

@@ -200,6 +200,19 @@ def test_offsets_that_were_announced_are_waited_for(
     assert seen == list(range(5, 12))
 
 
+def test_offsets_that_the_stream_has_no_more_are_passed_over(
+    streams: RunningBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rangereader, "SILENCE_S", 0.2)
+    feed(streams.url, "flights", names(10), durable=True)
+    # It ends before the range, so it was made anew: they never come.
+    assert rows(streams.url, 100, 200, failOnDataLoss="false", reconnectTimeout="30s") == []
+    assert "offsets 100 to 199 are gone from the stream and are passed over" in caplog.text
+    # It ends within the range: they may come, for a while.
+    assert rows(streams.url, 5, 12, failOnDataLoss="false", reconnectTimeout="500 ms") == expected(5, 10)
+    assert "offsets 10 to 11 are gone from the stream" in caplog.text
+
+
 def test_a_queue_is_no_stream(streams: RunningBroker) -> None:
     feed(streams.url, "orders", names(5))
     with pytest.raises(RefusedError, match="'orders' is no stream"):
