@@ -23,6 +23,10 @@ class UnreachableError(AmqpError):
     """No broker of the list could be reached in time."""
 
 
+class UnansweredError(UnreachableError):
+    """The broker is there, and has not answered a question in time."""
+
+
 class LoginError(AmqpError):
     """The broker doesn't let us in, or isn't who it should be. Trying again helps nobody."""
 

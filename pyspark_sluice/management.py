@@ -7,6 +7,7 @@ fails for it. A node that is there and that we may not see is another matter: ``
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from cproton_ffi import ffi, lib
 
 from .encoding import LIST32, MAP32, NULL, compound, section
 from .engine import Handle
-from .errors import RefusedError, UnseenError
+from .errors import RefusedError, UnansweredError, UnseenError
 from .unpack import MalformedError, Pairs, read, skip
 
 NODE, QUEUE, TOPIC = "$management", "org.sluice.queue", "org.sluice.topic"
@@ -48,6 +49,9 @@ class Reads:
         # Of the question under way: an answer to an earlier one, which was given up, is not its answer.
         self._number = 0
         self._refused = self._due = False
+        # When the question under way began to be asked, and whether it was asked once more.
+        self._asked_at = 0.0
+        self._repeated = False
 
     def ask_for(self, session: Handle, questions: Sequence[tuple[str, str]]) -> None:
         """Begin with these questions, each a type and a name, as soon as the links are there."""
@@ -56,7 +60,7 @@ class Reads:
         if self._refused or not questions:
             self._give_up()
             return
-        self._due = True
+        self._begin_question()
         if self._sender is not None:
             self._send()
             return
@@ -69,6 +73,23 @@ class Reads:
         lib.pn_link_set_snd_settle_mode(self._receiver, cproton.PN_SND_SETTLED)
         lib.pn_link_open(self._sender)
         lib.pn_link_open(self._receiver)
+
+    def await_answer(self, now: float, timeout_s: float) -> float | None:
+        """When to look again (monotonic) whether the question under way was answered; None where none is.
+
+        It is asked once more after half of ``timeout_s``, since the answer may be lost. UnansweredError after
+        all of it.
+        """
+        if self.answered.is_set() or not self._questions:
+            return None
+        due = self._asked_at + (timeout_s if self._repeated else timeout_s / 2)
+        if now < due:
+            return due
+        if self._repeated:
+            raise UnansweredError(f"the broker has not answered at {NODE} for {timeout_s:g} s")
+        self._repeated = self._due = True
+        self._send()
+        return self._asked_at + timeout_s
 
     def forget(self) -> None:
         """The connection is gone, and the questions with it."""
@@ -119,9 +140,12 @@ class Reads:
             if len(self.answers) == len(self._questions):
                 self.answered.set()
             else:
-                self._due = True
+                self._begin_question()
                 self._send()
         return True
+
+    def _begin_question(self) -> None:
+        self._asked_at, self._repeated, self._due = time.monotonic(), False, True
 
     def _give_up(self) -> None:
         self._due = False

@@ -6,6 +6,7 @@ The driver's side: no message is read but the first after a time.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import cproton
@@ -14,7 +15,7 @@ from cproton_ffi import ffi, lib
 from .connection import TRANSIENT, Connection
 from .decode import descriptor
 from .engine import Handle
-from .errors import AmqpError, RefusedError, UnreachableError
+from .errors import AmqpError, RefusedError, UnansweredError, UnreachableError
 from .filters import count_applied, put_filters
 from .incoming import ANNOTATIONS
 from .management import Attributes, Reads
@@ -73,9 +74,10 @@ def extent_of(attributes: Attributes | None) -> Extent | None:
 class StreamOffsets(Connection):
     """Asks the broker about nodes. Its methods are for one thread; each raises what the connection failed of.
 
-    ``patience_s``: how long an answer is waited for, over connections that are lost and made anew; None:
-    until ``reconnectTimeout``. Without an answer by then the method returns None. ``once``: the brokers are
-    tried once each, and no longer.
+    ``patience_s``: how long an answer is waited for, over connections that are lost and made anew; without
+    one by then the method returns None. None: UnansweredError where a broker that is there says nothing for
+    ``connectTimeout``, and for one to be there ``reconnectTimeout`` goes on. ``once``: the brokers are tried
+    once each, and no longer.
     """
 
     def __init__(self, options: Options, *, once: bool = False) -> None:
@@ -86,6 +88,9 @@ class StreamOffsets(Connection):
         # What is under way, begun once more on every new connection.
         self._begin: Callable[[], None] | None = None
         self._asks = False
+        # Whether an answer has to come, and since when one to a probe is due.
+        self._has_to_come = False
+        self._probed_at = 0.0
         # As they were when all had come: the connection may be lost before they are looked at.
         self._answers: list[Attributes | None] = []
         self._refusal: RefusedError | None = None
@@ -134,7 +139,7 @@ class StreamOffsets(Connection):
         self._done.clear()
 
         def go() -> None:
-            self._begin = begin
+            self._begin, self._has_to_come = begin, patience_s is None
             if self.engine is not None:
                 begin()
 
@@ -195,6 +200,20 @@ class StreamOffsets(Connection):
             self._found = offset_of(ffi.unpack(room, max(got, 0)))
             self._end_probe()
 
+    def on_turn(self) -> float | None:
+        if self._begin is None or not self._has_to_come:
+            return None
+        now, timeout_s = time.monotonic(), self.options.connect_timeout
+        try:
+            if self._asks:
+                return self._reads.await_answer(now, timeout_s)
+            if now >= self._probed_at + timeout_s:
+                address = self._probed[0]
+                raise UnansweredError(f"the broker has not answered at '{address}' for {timeout_s:g} s")
+        except UnansweredError as fault:
+            self.fail(fault)
+        return self._probed_at + timeout_s
+
     def _back_off(self, why: str) -> None:
         if self._once:
             raise UnreachableError(why)
@@ -216,6 +235,7 @@ class StreamOffsets(Connection):
 
     def _attach_probe(self) -> None:
         address, time_ms = self._probed
+        self._probed_at = time.monotonic()
         self._found = None
         self._links += 1
         link = lib.pn_receiver(self.session(), f"{self.container}-{self._links}".encode())

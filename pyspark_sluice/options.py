@@ -90,7 +90,10 @@ class Options:
         Duration(), "a connection silent for that long is taken for lost; 0: never", "30 s"
     )
     connect_timeout: float = option(
-        Duration(0.1), "for one broker to accept a connection, the login included", "10 s"
+        Duration(0.1),
+        "for one broker to accept a connection, the login included, and to answer what a source asks about"
+        " its address",
+        "10 s",
     )
     reconnect_timeout: float = option(
         Duration(),

@@ -9,7 +9,8 @@
 4. Behind a selector they don't, and the last message of the range may not match. So a second link waits for
    the range's last message itself, and then the first one is drained (AMQP 1.0 §2.6.7): it has seen
    everything before that. A hole may be one of retention's where the stream begins behind it by then.
-5. Where nothing comes for a while the broker is asked where the stream begins and ends.
+5. Where nothing comes for a while the broker is asked where the stream begins and ends. A task of one that
+   says nothing then fails, unless messages come.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pyspark.sql.types import StructType
 from .connection import TRANSIENT, Connection
 from .decode import Decoder
 from .engine import Handle
-from .errors import AmqpError, DataLossError, RefusedError
+from .errors import AmqpError, DataLossError, RefusedError, UnansweredError
 from .filters import count_applied, put_filters
 from .management import QUEUE, Reads
 from .offsets import encoded_offset, extent_of, missing, offset_of
@@ -221,6 +222,9 @@ class RangeReceiver(Connection):
         if self._has_moved:
             self._has_moved = False
             self._moved_at = self._progress_at = time.monotonic()
+            self._asks = self._asks and self._checks_hole
+        if self._asks and not self._ended:
+            return self._await_answer()
         if self._is_read() or self._link is None or self._asks or self._got >= self._granted:
             return None
         due = self._moved_at + SILENCE_S
@@ -365,6 +369,13 @@ class RangeReceiver(Connection):
         self._asks = True
         self._reads.ask_for(self.session(), [(QUEUE, self.address)])
         self._compare()
+
+    def _await_answer(self) -> float | None:
+        try:
+            return self._reads.await_answer(time.monotonic(), self.options.connect_timeout)
+        except UnansweredError as fault:
+            self.fail(fault)
+            return None
 
     def _compare(self) -> None:
         """Hold what was asked for against what the stream has."""

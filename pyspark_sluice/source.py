@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from . import incoming
 from .batch import BrowseReader
 from .discovery import Node, find, told
-from .errors import AmqpError, OptionError, UnseenError
+from .errors import AmqpError, OptionError, UnansweredError, UnseenError
 from .limits import ReadLimit, SupportsTriggerAvailableNow
 from .management import Attributes
 from .offsets import StreamOffsets
@@ -45,6 +45,9 @@ def find_with(
                 f"whether '{options.address}' is a queue or a stream can't be seen ({fault}): give"
                 " sourceType, or the user the right manage-read"
             ) from None
+        except UnansweredError as fault:
+            hint = "" if told(options) else "; where sourceType says what the address is, it isn't asked"
+            raise UnansweredError(f"{fault}{hint}") from None
         assert answers is not None, "an answer, or the connection's failure"
         return answers
 
