@@ -38,12 +38,14 @@ log = logging.getLogger("pyspark_sluice")
 ACCEPTED, RELEASED = cproton.PN_ACCEPTED, cproton.PN_RELEASED
 # What a broker calls a node of whose messages each link is sent a copy.
 TOPICS = frozenset({"topic", "temporary-topic"})
+# A queue that one consumer alone may have has one.
+LOCKED = "amqp:resource-locked"
 # What another link to a queue that is read already may be refused with: it is held by one alone, or a quota.
 REFUSALS = frozenset(
     {
         "amqp:not-allowed",
         "amqp:resource-limit-exceeded",
-        "amqp:resource-locked",
+        LOCKED,
         "amqp:unauthorized-access",
     }
 )
@@ -220,6 +222,9 @@ class Receiver(Connection):
         if self._inquiry.on_detached(link):
             return
         refused = len(self._links) - 1 == self._attached and link == self._links[-1]
+        if refused and not self._attached and not self.copies and why is not None and why.condition == LOCKED:
+            # Held perhaps by our own last connection, which the broker hasn't missed yet.
+            raise UnreachableError(f"the broker refused a link: {why}")
         if not refused or not self._attached or why is None or why.condition not in REFUSALS:
             super().on_detached(link, why)
             return

@@ -214,9 +214,24 @@ def test_a_queue_that_lets_us_have_one_link_alone_is_read_over_it(start_broker: 
             found.settle(count)
         assert take(found, 10_000, wait_s=0.05) == []
         assert (found.failure, found.lost_count) == (None, 0)
-        # The first link is another matter: that is the broker's word on all of it.
-        with receiver(source(broker.url, "alone")) as second, pytest.raises(RefusedError, match="exclusive"):
+        # The first link is another matter: without it nothing is read, and it is tried again for a while.
+        options = source(broker.url, "alone", reconnectTimeout="500ms")
+        with receiver(options) as second, pytest.raises(UnreachableError, match=r"gave up .*exclusive"):
             take(second, 1)
+
+
+def test_an_exclusive_queue_that_another_has_is_waited_for(start_broker: StartBroker) -> None:
+    """The other may be this query's last connection, of which the broker doesn't know that it is gone."""
+    broker = start_broker(policies=EXCLUSIVE)
+    feed(broker.url, "alone", names(10))
+    options = source(broker.url, "alone", reconnectTimeout="60s")
+    with receiver(options) as first:
+        assert len(take(first, 10)) == 10
+        with receiver(options) as second:
+            assert second.take(10, None, wait_s=0.0, patience_s=0.1) is None
+            wait_until(lambda: second.lost_count > 0, 20, "the link to be refused")
+            first.close()
+            assert [id_of(each) for each in take(second, 10)] == names(10)
 
 
 def test_a_look_ends_where_nothing_is_left_and_not_where_bytes_end(broker: RunningBroker) -> None:
