@@ -59,6 +59,11 @@ def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
     return bytes(found.encode())
 
 
+def id_of(message: bytes) -> object:
+    """The message-id."""
+    return _decoded(message).id
+
+
 def _decoded(encoded: bytes) -> Message:
     """The message, its binaries its own: Proton's are views of memory that encoding it writes over."""
     message = Message()

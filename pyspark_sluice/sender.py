@@ -26,12 +26,16 @@ log = logging.getLogger("pyspark_sluice")
 
 # Batches that wait behind the one under way; each may have ten thousand rows.
 _WAITING = 1
+# Where no limit is known.
+_ANY = 1 << 64
 # Messages between two looks at the socket: a few frames' worth.
 _BURST = 256
 _WARN_S = 30.0
 # A pause in the broker's answers that counts as being blocked.
 _BLOCKED_S = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
+
+TOO_LARGE = "amqp:link:message-size-exceeded"
 
 _ACCEPTED, _REJECTED = cproton.PN_ACCEPTED, cproton.PN_REJECTED
 _RELEASED, _MODIFIED = cproton.PN_RELEASED, cproton.PN_MODIFIED
@@ -58,6 +62,8 @@ class Outbox:
         self.node_kind = node_kind
         self.link: Handle = None
         self.is_attached = False
+        # The most bytes that a message may have there.
+        self.most_bytes = _ANY
         self.in_flight: dict[Handle, bytes] = {}
         self.again: deque[bytes] = deque()
         self.sent = 0  # for the first time
@@ -83,6 +89,11 @@ class Outbox:
         lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
         lib.pn_link_open(link)
         self.link = link
+
+    def on_attached(self) -> None:
+        """The broker has attached it, and says how large messages may be; 0: as they like."""
+        self.is_attached = True
+        self.most_bytes = lib.pn_link_remote_max_message_size(self.link) or _ANY
 
     def forget(self) -> int:
         """The link is gone: what had no outcome is to be sent again, first. How many that are."""
@@ -160,7 +171,7 @@ class Sender(Connection):
             self._dead.attach(self.session())
 
     def on_attached(self, link: Handle) -> None:
-        self._box(link).is_attached = True
+        self._box(link).on_attached()
 
     def on_lost(self) -> None:
         self.counts.resent += self._out.forget() + self._dead.forget()
@@ -303,7 +314,7 @@ class Sender(Connection):
         """Sends what credit, ``maxInFlight`` and a burst allow; true if there was nothing left to send."""
         link, in_flight, again = box.link, box.in_flight, box.again
         room = min(lib.pn_link_credit(link), self.options.max_in_flight - len(in_flight), _BURST)
-        number, tag = self._number, self._tag[0]
+        number, tag, most_bytes = self._number, self._tag[0], box.most_bytes
         if room <= 0 and not in_flight and not again:
             # Only the source knows that it is dry, and the last credit may have gone to its last row: without
             # a look that task would wait for credit that it doesn't need.
@@ -322,15 +333,30 @@ class Sender(Connection):
                     return True
                 message = found
                 box.sent += 1
+            size = len(message)
+            if size > most_bytes:
+                # Sent, it would end the link, and with it the task.
+                self._reject(box, message, _too_large(message, box))
+                if self.failure is not None:
+                    return False
+                continue
             number[0] += 1
             delivery = new(link, tag)
-            send(link, message, len(message))
+            send(link, message, size)
             advance(link)
             in_flight[delivery] = message
         return False
 
     def _box(self, link: Handle) -> Outbox:
         return self._out if link == self._out.link else self._dead
+
+
+def _too_large(message: bytes, box: Outbox) -> RefusedError:
+    from .deadletter import id_of
+
+    where = box.address or "the anonymous relay"
+    text = f"message '{id_of(message)}' has {len(message):,} bytes, and {where} takes {box.most_bytes:,}"
+    return RefusedError(TOO_LARGE, text)
 
 
 def _nothing() -> None:

@@ -22,7 +22,7 @@ from pyspark_sluice.jobs import redrive, tables
 from pyspark_sluice.options import Options, parse
 from pyspark_sluice.sender import Counts, Sender
 from tests.spark.conftest import ReturningBroker
-from tests.spark.reading import bodies, messages, tally
+from tests.spark.reading import bodies, body_of, messages, tally
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.people import PASSWORDS, settings_for
 
@@ -182,6 +182,43 @@ def test_a_rejected_message_can_go_elsewhere_with_the_reason(start_broker: Start
     assert noted["x-opt-sluice-original-address"] == "orders"
     assert "amqp:resource-limit-exceeded" in noted["x-opt-sluice-dead-letter-reason"]
     assert {str(each.id).encode() for each in dead} <= set(bodies(400))
+
+
+SMALL = "policies:\n  - {match: orders, max_message_size: 2000}\n  - {match: tiny, max_message_size: 500}\n"
+# The one in the middle is larger than `orders` takes.
+UNEQUAL = (b"first", b"x" * 3000, b"last")
+
+
+def send_unequal(url: str, **options: str) -> Counts:
+    """A task of these three rows."""
+    sender = Sender(parse({"url": url, "address": "orders", **options}, "sink"), "test")
+    sender.start()
+    try:
+        sender.put(large_message(body) for body in UNEQUAL)
+        return sender.finish()
+    finally:
+        sender.close()
+
+
+def large_message(body: bytes) -> bytes:
+    return bytes(Message(body=body, id=f"row-{len(body)}", durable=True, inferred=True).encode())
+
+
+def test_a_row_that_is_too_large_is_rejected_and_the_link_stays(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=SMALL)
+    counts = send_unequal(broker.url, onReject="skip")
+    assert (counts.accepted, counts.skipped, counts.reconnected) == (2, 1, 0)
+    with pytest.raises(RefusedError, match=r"size-exceeded: .* 'row-3000' has 3,\d+ bytes, and orders takes"):
+        send_unequal(broker.url)
+    dead = {"onReject": "deadletter", "deadLetterAddress": "rejected"}
+    counts = send_unequal(broker.url, **dead)
+    assert (counts.accepted, counts.dead_lettered) == (2, 1)
+    [letter] = messages(broker.url, "rejected")
+    assert (letter.id, body_of(letter)) == ("row-3000", UNEQUAL[1])
+    # Nowhere to go: the task says which row it is.
+    with pytest.raises(RefusedError, match="a dead letter was rejected: message 'row-3000' has"):
+        send_unequal(broker.url, **dead | {"deadLetterAddress": "tiny"})
+    assert all(len(body_of(each)) <= 5 for each in messages(broker.url, "orders"))
 
 
 @pytest.mark.parametrize("count", [1, 2])
