@@ -128,13 +128,14 @@ class Filling:
 class Receiver(Connection):
     """``take`` and ``settle`` are for one thread. ``copies``: messages stay in the queue (browsing).
 
-    ``dry``: what was taken last was all there was.
+    ``dry``: what was taken last was all there was, or all that links may hold. ``empty``: it was all there
+    was, since a link that got less than it was granted had room for more.
     """
 
     def __init__(self, options: Options, *, copies: bool = False) -> None:
         super().__init__(options, "spark-browse" if copies else "spark-source")
         self.copies = copies
-        self.dry = False
+        self.dry = self.empty = False
         # As the broker of now has said. Where we are sent copies each link is sent all of them.
         self._is_topic = self._sends_copies = False
         self._lock = threading.Lock()
@@ -147,6 +148,8 @@ class Receiver(Connection):
         self._held: deque[Handle | None] = deque()
         # Of the link in turn: what it was granted last, how much of that came, how much in this filling.
         self._at = self._granted = self._got = self._got_all = 0
+        # The most that the last link of a filling got although it was granted more: it may hold so many.
+        self._most_got = 0
         # How many of the links the broker has attached, and whether it lets us have another.
         self._attached, self._more_links = 0, True
         self._sizes, self._seen_messages = Sizes(), 0
@@ -233,6 +236,7 @@ class Receiver(Connection):
         self._links.pop()
         self._more_links = False
         if self._filling is not None:
+            self.dry = self.empty = False
             self._finish(self._filling)
 
     def on_lost(self) -> None:
@@ -243,7 +247,7 @@ class Receiver(Connection):
             self._links, self._messages, self._fresh = [], [], []
             # They are in the queue again; those who took them settle them in vain.
             self._held = deque([None] * len(self._held))
-            self._at = self._granted = self._got_all = self._attached = 0
+            self._at = self._granted = self._got_all = self._most_got = self._attached = 0
             self._more_links = True
             if self._filling is not None:
                 self._filling.again()
@@ -340,7 +344,7 @@ class Receiver(Connection):
             return
         missing = filling.missing(self._sizes.typical())
         if missing <= 0:
-            self.dry = False
+            self.dry = self.empty = False
             self._finish(filling)
             return
         self._got, self._granted = 0, missing
@@ -368,7 +372,8 @@ class Receiver(Connection):
             lib.pn_link_set_drain(link, False)
             lib.pn_link_flow(link, 1)
         else:
-            self.dry = True
+            self.dry, self.empty = True, self._got_all == 0 or self._got_all < self._most_got
+            self._most_got = max(self._most_got, self._got_all)
             self._finish(filling)
 
     def _finish(self, filling: Filling) -> None:

@@ -107,6 +107,11 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The run ends when as many messages were taken as there are now, or none is left."""
         depth = self._connected().depth(self.options.connect_timeout)
         self._ahead, self._target = EVERYTHING if depth is None else depth.messages, None
+        if depth is None:
+            log.warning(
+                "how many messages '%s' has can't be seen: the run ends when it has read all there is",
+                self.options.address,
+            )
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         begun = counted(start)
@@ -187,10 +192,11 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = min(rows, self._target - begun)
         if rows <= 0:
             return []
-        taken = self._connected().take(rows, size, wait_s=0.0, patience_s=None) or []
-        if not taken:
-            # Others took some of it.
-            self._target = begun
+        receiver = self._connected()
+        taken = receiver.take(rows, size, wait_s=0.0, patience_s=None) or []
+        # Others took some of it; or nobody knows how much it was, and producers may never pause.
+        if not taken or (self._ahead == EVERYTHING and receiver.empty):
+            self._target = begun + len(taken)
         return taken
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int | None]:

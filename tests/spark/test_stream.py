@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pyspark_sluice import stream
 from pyspark_sluice.decode import SCHEMA
+from pyspark_sluice.receiver import Receiver
 from pyspark_sluice.stream import QueueReader, parts
 from tests.spark.feeding import feed, names, source
 from tests.wire.conftest import RunningBroker
@@ -140,6 +141,41 @@ def test_a_run_that_ends_with_what_was_there(broker: RunningBroker) -> None:
         last = found.latestOffset(end, ReadMaxRows(40))
         assert last == {"queue": 77}
         assert found.latestOffset(last, ReadMaxRows(40)) == last
+
+
+def test_a_run_ends_though_producers_go_on_and_the_depth_cannot_be_seen(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Receiver, "depth", lambda self, patience_s: None)
+    feed(broker.url, "q", names(50))
+    with reader(broker) as found:
+        found.prepareForTriggerAvailableNow()
+        positions = [found.initialOffset()]
+        for number in range(20):
+            positions.append(found.latestOffset(positions[-1], ReadMaxRows(30)))
+            if positions[-1] == positions[-2]:
+                break
+            feed(broker.url, "q", names(1, 50 + number))
+    # What came while the first batch was read is read as well.
+    assert positions == [{"queue": 0}, {"queue": 30}, {"queue": 51}, {"queue": 51}]
+    assert "how many messages 'q' has can't be seen" in caplog.text
+
+
+def test_a_run_over_a_subscription_reads_more_than_its_one_link_may_hold(broker: RunningBroker) -> None:
+    """Nobody tells how many messages it has, and a link that holds all it may is sent no more."""
+    given = {"nodeKind": "topic", "subscription": "nightly"}
+    with reader(broker, **given) as found:
+        assert found.latestOffset(found.initialOffset(), ReadMaxRows(1)) == {"queue": 0}
+    feed(broker.url, "q", names(2500))
+    with reader(broker, **given) as found:
+        found.prepareForTriggerAvailableNow()
+        positions = [found.initialOffset()]
+        for number in range(10):
+            positions.append(found.latestOffset(positions[-1], ReadMaxRows(10_000)))
+            if positions[-1] == positions[-2]:
+                break
+            feed(broker.url, "q", names(1, 2500 + number))
+    assert [each["queue"] for each in positions] == [0, 1000, 2000, 2502, 2502]
 
 
 def test_a_checkpoint_of_another_kind_is_refused(broker: RunningBroker) -> None:
