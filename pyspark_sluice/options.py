@@ -212,8 +212,8 @@ class Options:
     )
     max_offsets_per_trigger: int | None = option(
         Count(),
-        "the most offsets of a micro-batch, shared out by what the partitions have. Without it a micro-batch"
-        " has all there is",
+        "the most offsets of a micro-batch, shared out by what the partitions have, at least one to each."
+        " Without it a micro-batch has all there is",
         None,
         of="stream",
     )

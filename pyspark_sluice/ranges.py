@@ -93,18 +93,21 @@ def ahead(start: Offsets, extents: Mapping[int, Extent], target: Offsets | None 
 def limited(start: Offsets, extents: Mapping[int, Extent], end: Offsets, most: int) -> dict[int, int]:
     """Return the offsets at which a batch of at most ``most`` messages ends, none behind ``end``.
 
-    Each partition has a share, in proportion to what it has; what is lost by rounding down goes to those that
-    lose most. One that was begun anew isn't limited.
+    Each partition that has messages gets one, if ``most`` is enough for that: else a few would wait beside a
+    long backlog until it is read. Of the rest each has a share, in proportion to what it has; what is lost by
+    rounding down goes to those that lose most. A partition that was begun anew isn't limited.
     """
     have = {each: max(last - start.get(each, extents[each].first), 0) for each, last in end.items()}
-    total = sum(have.values())
-    if total <= most:
+    if sum(have.values()) <= most:
         return dict(end)
-    taken = {each: most * count // total for each, count in have.items()}
-    by_loss = sorted(have, key=lambda each: (-(most * have[each] % total), each))
+    least = 1 if sum(count > 0 for count in have.values()) <= most else 0
+    rest = {each: count - least for each, count in have.items() if count}
+    total, shared = sum(rest.values()), most - least * len(rest)
+    taken = {each: least + shared * count // total for each, count in rest.items()}
+    by_loss = sorted(rest, key=lambda each: (-(shared * rest[each] % total), each))
     for each in by_loss[: most - sum(taken.values())]:
         taken[each] += 1
-    return {each: last - have[each] + taken[each] for each, last in end.items()}
+    return {each: last - have[each] + taken.get(each, 0) for each, last in end.items()}
 
 
 def between(start: Offsets, end: Offsets) -> list[Range]:

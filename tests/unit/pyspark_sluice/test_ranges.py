@@ -72,11 +72,24 @@ def test_a_batch_is_as_large_as_it_may_be_and_fair(found: dict[int, Extent], dat
     until = limited(start, found, end, most)
     taken = {each: until[each] - start[each] for each in found}
     assert sum(taken.values()) == min(count, most)
-    for each, extent in found.items():
-        have = extent.next - start[each]
-        assert 0 <= taken[each] <= have
-        # A share differs from its exact part by less than one message.
-        assert abs(taken[each] * count - min(most, count) * have) < max(count, 1)
+    have = {each: extent.next - start[each] for each, extent in found.items()}
+    full = sum(each > 0 for each in have.values())
+    least = 1 if most >= full else 0
+    for each in found:
+        assert min(least, have[each]) <= taken[each] <= have[each]
+        # A share differs from its exact part by less than one message, and by one for each that has less than
+        # one and gets it.
+        off = abs(taken[each] * count - min(most, count) * have[each])
+        assert off < max(count, 1) * (1 + least * full)
+
+
+def test_a_few_messages_do_not_wait_for_a_long_backlog() -> None:
+    found = {0: Extent(0, 50_000_000), 1: Extent(0, 20), 2: Extent(3, 3)}
+    start = {0: 0, 1: 0, 2: 3}
+    until = limited(start, found, ahead(start, found).end, 100_000)
+    assert until == {0: 99_999, 1: 1, 2: 3}
+    # Fewer than there are partitions go to those that have most.
+    assert limited(start, found, ahead(start, found).end, 1) == {0: 1, 1: 0, 2: 3}
 
 
 @given(extents(), st.integers(1, 400))
