@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -311,6 +311,12 @@ def check_source(given: Mapping[str, str], source: Source, address: str | None) 
     ]
     if wrong:
         raise OptionError("; ".join(wrong))
+
+
+def named(wanted: Iterable[str], given: Mapping[str, str]) -> list[str]:
+    """Which of some options are among those that were given, in whatever case."""
+    names = {name.lower() for name in given}
+    return [name for name in wanted if name.lower() in names]
 
 
 def _named(wrong: list[str], name: str) -> bool:

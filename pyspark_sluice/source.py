@@ -6,6 +6,7 @@ first has to know, and never on an executor: there a partition says what it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -19,12 +20,19 @@ from .errors import AmqpError, OptionError, UnansweredError, UnseenError
 from .limits import ReadLimit, SupportsTriggerAvailableNow
 from .management import Attributes
 from .offsets import StreamOffsets
-from .options import Options, check_source
+from .options import Options, check_source, named
 from .rangereader import StreamRange, read_range
 from .stream import QueueReader
 from .streamreader import StreamReader, StreamTable
 
+log = logging.getLogger("pyspark_sluice")
+
 Reader = QueueReader | StreamReader
+# What bounds micro-batches. Jobs may have one set of options for a query and a table.
+OF_QUERIES = (
+    *("links", "maxRowsPerTrigger", "maxBytesPerTrigger", "rowsPerPartition"),
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+)
 
 
 def find_with(
@@ -90,6 +98,8 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, given: Mapping[str, str], schema: StructType) -> None:
         check_schema(options, given, schema)
+        if named(("maxTriggerDelay",), given) and options.min_offsets_per_trigger is None:
+            log.warning("maxTriggerDelay does nothing without minOffsetsPerTrigger")
         self.options = options
         self.given = dict(given)
         self.schema = schema
@@ -153,6 +163,11 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: Options, given: Mapping[str, str], schema: StructType) -> None:
         check_schema(options, given, schema)
+        if options.subscription is not None:
+            raise OptionError("subscription is of a query: a table would be empty")
+        unused = named(OF_QUERIES, given)
+        if unused:
+            log.warning("%s: of a query; a table is read at once, without them", ", ".join(unused))
         self.options = options
         self.given = dict(given)
         self.schema = schema

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .errors import OptionError
-from .options import Options
+from .options import Options, named
 from .position import offsets_of, position
 from .source import SourceReader
 from .stream import QueueReader
@@ -40,8 +40,7 @@ class UnlimitedReader(DataSourceStreamReader):
     """Reads micro-batches of a queue or a stream. OptionError for options that need PySpark 4.2."""
 
     def __init__(self, options: Options, given: Mapping[str, str], schema: StructType) -> None:
-        names = {name.lower() for name in given}
-        wrong = [name for name in NEEDS_LIMITS if name.lower() in names]
+        wrong = named(NEEDS_LIMITS, given)
         if wrong:
             raise OptionError(
                 f"{', '.join(wrong)}: PySpark 4.2 or newer is needed, which tells a source where a batch"
