@@ -180,14 +180,22 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time, as milliseconds since the epoch or as ISO 8601; without a zone it is UTC."""
+    """A time, as milliseconds since the epoch or as ISO 8601; without a zone it is UTC.
+
+    Digits alone are milliseconds where there are ten or more, which is from 1970-01-12 on, or as 0: fewer are
+    a date of ISO 8601, such as 20261126, or a mistake.
+    """
 
     label: str = "milliseconds since 1970, or a time as `2026-11-26T06:30:00Z`"
 
     def read(self, text: str) -> int:
         """Milliseconds since the epoch."""
-        if re.fullmatch(r"\d{1,15}", text.strip()):
+        if re.fullmatch(r"0|\d{10,15}", text.strip()):
             return int(text)
+        if text.strip().isdigit():
+            raise ValueError(
+                "must have ten digits or more as milliseconds since 1970; a date is written as 2026-11-26"
+            )
         try:
             found = datetime.fromisoformat(text.strip())
         except ValueError:

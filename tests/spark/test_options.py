@@ -62,7 +62,9 @@ WRONG_READING = [
     ({"endingOffsets": "earliest"}, "endingOffsets must be latest, or"),
     ({"endingOffsets": '{"0": -2}'}, "(-1 for latest)"),
     ({"startingTimestamp": "noon"}, "startingTimestamp must be milliseconds since 1970, or a time such as"),
-    ({"startingOffsets": "latest", "startingTimestamp": "5"}, "exclude each other"),
+    ({"startingTimestamp": "20261126"}, "must have ten digits or more as milliseconds since 1970; a date is"),
+    ({"startingTimestamp": "5"}, "startingTimestamp must have ten digits or more"),
+    ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
     ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than maxOffsetsPerTrigger"),
     ({"partitions": "0"}, "partitions must be 1 to 10000"),
     ({"sourceType": "topic"}, "sourceType must be one of queue, stream"),
@@ -83,6 +85,8 @@ def test_offsets_and_times_of_a_stream() -> None:
     assert (found.starting_offsets, found.ending_offsets) == (((0, -2), (1, 4)), "latest")
     times = {
         "1764140400123": 1764140400123,
+        "0": 0,
+        "2026-11-26": 1795651200000,
         "2026-11-26T06:30:00Z": 1795674600000,
         "2026-11-26 07:30:00+01:00": 1795674600000,
         "2026-11-26T06:30": 1795674600000,
