@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
@@ -44,6 +45,15 @@ def read(spark: SparkSession, path: str, args: argparse.Namespace) -> DataFrame:
     else:
         found = spark.read.parquet(path)
     return found if args.schema is None else as_schema(found, structure(args.schema))
+
+
+def check_columns(rows: DataFrame, *names: str | None) -> None:
+    """OperatorError for a column that Spark doesn't find: it looks in any case, and within structs."""
+    for name in filter(None, names):
+        try:
+            rows.select(name)
+        except AnalysisException:
+            raise OperatorError(f"no column {name}; there are {', '.join(rows.columns)}") from None
 
 
 def _kind(path: str) -> str:

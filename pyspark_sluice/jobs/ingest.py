@@ -62,6 +62,7 @@ def work(spark: SparkSession, args: argparse.Namespace) -> int:
         raise OperatorError("--end-mark needs --order-by, the column that it dates")
     connector.register(spark)
     rows = files.read(spark, args.files, args)
+    files.check_columns(rows, args.order_by, args.subject, args.group)
     if args.rows is not None:
         rows = rows.orderBy(args.order_by).limit(args.rows) if args.order_by else rows.limit(args.rows)
     seen = Observation()
@@ -70,7 +71,7 @@ def work(spark: SparkSession, args: argparse.Namespace) -> int:
     with steps.step(f"sending to {args.address}"):
         ordered = rows if args.order_by is None else rows.coalesce(1).sortWithinPartitions(args.order_by)
         counted = ordered.observe(seen, *_observed(args))
-        send(counted, args, args.id)
+        send(counted, args, args.id, subject=args.subject, group=args.group)
         seconds = time.monotonic() - begin_s
         steps.note(f"{seen.get['rows']:,} rows")
     if args.end_mark:
@@ -89,13 +90,20 @@ def _observed(args: argparse.Namespace) -> list[Column]:
     return found
 
 
-def send(rows: DataFrame, args: argparse.Namespace, query_id: str | None) -> None:
-    """Each row a message; returns when all of them were accepted."""
+def send(
+    rows: DataFrame,
+    args: argparse.Namespace,
+    query_id: str | None,
+    *,
+    subject: str | None = None,
+    group: str | None = None,
+) -> None:
+    """Each row a message, with these columns as its subject and group-id; returns when all were accepted."""
     columns = {
         "body": f.to_json(f.struct("*"), TIMES).cast("binary"),
         "content_type": f.lit(JSON),
-        **({"subject": f.col(args.subject).cast("string")} if args.subject in rows.columns else {}),
-        **({"group_id": f.col(args.group).cast("string")} if args.group in rows.columns else {}),
+        **({} if subject is None else {"subject": f.col(subject).cast("string")}),
+        **({} if group is None else {"group_id": f.col(group).cast("string")}),
     }
     messages = rows.select(*(column.alias(name) for name, column in columns.items()))
     named = {} if query_id is None else {"queryId": query_id}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from proton import Message
 
 from broker.client.link import Connection
 from broker.client.request import Management
@@ -179,6 +180,18 @@ def test_a_timestamp_keeps_its_microseconds_and_has_its_offset(
     assert b'{"at":"2013-01-01T03:00:00.123456Z"}' in encoded
 
 
+def test_columns_are_found_in_any_case(spark: SparkSession, roomy: RunningBroker, tmp_path: Path) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text("carrier,origin\nAA,JFK\n")
+    named = ("--schema", "carrier string, origin string", "--group", "Carrier", "--subject", "ORIGIN")
+    assert ingest.main([str(file), "flights", "-b", roomy.url, *named]) == 0
+    with Connection(roomy.url) as connection:
+        (encoded,) = connection.receiver("flights").take(1, 10.0)
+    message = Message()
+    message.decode(encoded)
+    assert (message.group_id, message.subject) == ("AA", "JFK")
+
+
 def test_a_difference_is_told(
     spark: SparkSession,
     roomy: RunningBroker,
@@ -201,5 +214,8 @@ def test_what_makes_no_sense_is_refused(
     assert "--end-mark needs --order-by" in capsys.readouterr().err
     assert ingest.main([str(flights), "flights", "--schema", "nothing int"]) == 1
     assert "no column nothing; there are time_hour" in capsys.readouterr().err
+    for option in ("--group", "--subject", "--order-by"):
+        assert ingest.main([str(flights), "flights", option, "nosuch"]) == 1
+        assert "no column nosuch; there are time_hour" in capsys.readouterr().err
     assert ingest.main([str(flights), "flights", "-o", "adress=x"]) == 1
     assert "did you mean 'address'" in capsys.readouterr().err
