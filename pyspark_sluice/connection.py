@@ -256,7 +256,7 @@ class Connection:
             self._drop()
         except AmqpError as fault:
             self._drop()
-            error = _final(fault)
+            error = UnreachableError(str(fault)) if self._has_expired(fault) else _final(fault)
             if not isinstance(error, UnreachableError):
                 raise error from None
             self.lost_count += 1
@@ -271,6 +271,13 @@ class Connection:
                 log.warning("%s; connecting again", why)
                 self._pause(FIRST_PAUSE_S)
                 self._useless_since = time.monotonic()
+
+    def _has_expired(self, fault: AmqpError) -> bool:
+        """Whether the broker ended the connection because its token has expired: there may be a new one."""
+        options = self.options
+        has_token = options.token_env is not None or options.token_file is not None
+        is_refused = isinstance(fault, RefusedError) and fault.condition == "amqp:unauthorized-access"
+        return has_token and is_refused and "expired" in str(fault)
 
     def _was_of_use(self) -> None:
         """Something came of this connection: what follows when it is lost begins anew."""

@@ -16,6 +16,9 @@ from .errors import AmqpError, LoginError, UnreachableError
 from .kinds import Broker
 from .options import MECHANISMS, Options, file_of
 
+# Mechanisms that send a secret as it is.
+AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
+
 
 def dial(broker: Broker, options: Options) -> socket.socket:
     """A connected, logged in, non-blocking socket. LoginError is final, UnreachableError is not."""
@@ -65,7 +68,7 @@ def _no_password() -> str:
 
 
 def _login(connected: socket.socket, broker: Broker, options: Options, deadline: float) -> None:
-    login = sasl.Login(options.user, options.password())
+    login = sasl.Login(options.user, options.password(), options.token())
     connected.sendall(sasl.HEADER)
     if _exactly(connected, 8, deadline) != sasl.HEADER:
         raise UnreachableError("no SASL is spoken there (is TLS?)")
@@ -75,7 +78,7 @@ def _login(connected: socket.socket, broker: Broker, options: Options, deadline:
         if code == sasl.MECHANISMS:
             offered = field.decode("ascii", "replace").split()
             chosen = login.choose(
-                offered, _allowed(broker, options), certificate=options.tls_certificate is not None
+                offered, allowed(broker, options), certificate=options.tls_certificate is not None
             )
             connected.sendall(chosen)
         elif code == sasl.CHALLENGE:
@@ -88,13 +91,14 @@ def _login(connected: socket.socket, broker: Broker, options: Options, deadline:
             raise LoginError("what the broker says before the login is no SASL")
 
 
-def _allowed(broker: Broker, options: Options) -> tuple[str, ...]:
-    """PLAIN gives the password away to whoever listens: only where nobody can, unless it was asked for."""
+def allowed(broker: Broker, options: Options) -> tuple[str, ...]:
+    """The mechanisms that may be used: those that send a secret as it is only where nobody can listen, unless
+    they were asked for."""
     if options.sasl_mechanisms is not None:
         return options.sasl_mechanisms
     if broker.scheme == "amqps" or _is_loopback(broker.host):
         return MECHANISMS
-    return tuple(name for name in MECHANISMS if name != "PLAIN")
+    return tuple(name for name in MECHANISMS if name not in AS_IT_IS)
 
 
 def _is_loopback(host: str) -> bool:

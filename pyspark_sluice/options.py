@@ -1,8 +1,8 @@
 """The one table of options: a field of ``Options`` is an option, with its kind, its default and what it does.
 
 Spark hands options over as texts, their names in lower case. ``parse`` refuses what it doesn't know and
-everything that is wrong at once. A password is never an option: only where it is found is, and it is read
-where a connection is made, on the machine that makes it.
+everything that is wrong at once. A password or token is never an option: only where it is found is, and it is
+read where a connection is made, on the machine that makes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from .kinds import (
 End = Literal["sink", "source"]
 # What a source reads.
 Source = Literal["queue", "stream"]
-MECHANISMS = ("EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS")
+MECHANISMS = (
+    *("EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "OAUTHBEARER", "PLAIN", "ANONYMOUS"),
+)
 # Spark's own, which it passes on with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _BOTH: tuple[End, End] = ("sink", "source")
@@ -74,10 +76,16 @@ class Options:
     password_file: str | None = option(
         Text(), "the file that holds the password; a relative name is looked for among `--files` too", None
     )
+    token_env: str | None = option(
+        Text(), "the environment variable that holds an OAuth token, in place of a password", None
+    )
+    token_file: str | None = option(
+        Text(), "the file that holds an OAuth token, read anew for each connection", None
+    )
     sasl_mechanisms: tuple[str, ...] | None = option(
         Words(MECHANISMS),
-        "the mechanisms that may be used. By default the best one offered that suits, and PLAIN only over TLS"
-        " or on loopback",
+        "the mechanisms that may be used. By default the best one offered that suits, and PLAIN and"
+        " OAUTHBEARER only over TLS or on loopback",
         None,
     )
     tls_ca: str | None = option(Text(), "PEM file of the authorities to trust, else the system's", None)
@@ -240,18 +248,26 @@ class Options:
 
     def password(self) -> str | None:
         """The password, read now; None without ``user``. LoginError if it isn't where it should be."""
-        if self.user is None:
-            return None
-        if self.password_env is not None:
-            found = os.environ.get(self.password_env)
-            if found is None:
-                raise LoginError(f"passwordEnv: there is no variable {self.password_env} in this process")
-            return found
-        try:
-            return file_of(self.password_file or "").read_text().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as fault:
-            why = getattr(fault, "strerror", None) or "no text"
-            raise LoginError(f"passwordFile: {self.password_file}: {why}") from None
+        return None if self.user is None else _secret("password", self.password_env, self.password_file)
+
+    def token(self) -> str | None:
+        """The token, read now; None where none is named. LoginError if it isn't where it should be."""
+        return _secret("token", self.token_env, self.token_file)
+
+
+def _secret(what: str, variable: str | None, file: str | None) -> str | None:
+    if variable is not None:
+        found = os.environ.get(variable)
+        if found is None:
+            raise LoginError(f"{what}Env: there is no variable {variable} in this process")
+        return found
+    if file is None:
+        return None
+    try:
+        return file_of(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as fault:
+        why = getattr(fault, "strerror", None) or "no text"
+        raise LoginError(f"{what}File: {file}: {why}") from None
 
 
 def file_of(name: str) -> Path:
@@ -326,8 +342,9 @@ def _named(wrong: list[str], name: str) -> bool:
 def _unknown(name: str, end: End) -> list[str]:
     if name.lower() in _OF_SPARK:
         return []
-    if name.lower() == "password":
-        return ["password is no option, since plans and logs show options: see passwordEnv, passwordFile"]
+    if name.lower() in ("password", "token"):
+        what = name.lower()
+        return [f"{what} is no option, since plans and logs show options: see {what}Env, {what}File"]
     if name.lower() == "path":
         return ["path is no option: see address"]
     ours = {
@@ -352,16 +369,28 @@ def _contradictions(found: Options, end: End) -> list[str]:
     low, high = found.min_offsets_per_trigger, found.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         wrong.append("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
-    if found.user is not None and (found.password_env is None) == (found.password_file is None):
-        wrong.append("user needs one of passwordEnv and passwordFile")
-    if found.user is None and (found.password_env or found.password_file):
-        wrong.append("a password needs user")
+    wrong += _login_contradictions(found)
     if found.url[0].scheme == "amqp" and (found.tls_ca or found.tls_certificate or found.tls_key):
         wrong.append("TLS needs amqps:// in url")
     if found.tls_key is not None and found.tls_certificate is None:
         wrong.append("tlsKey needs tlsCertificate")
     if (found.on_reject == "deadletter") != (found.dead_letter_address is not None):
         wrong.append("onReject=deadletter and deadLetterAddress need each other")
+    return wrong
+
+
+def _login_contradictions(found: Options) -> list[str]:
+    wrong = []
+    has_password = found.password_env is not None or found.password_file is not None
+    has_token = found.token_env is not None or found.token_file is not None
+    if found.token_env is not None and found.token_file is not None:
+        wrong.append("tokenEnv and tokenFile exclude each other")
+    if has_token and has_password:
+        wrong.append("a token and a password exclude each other")
+    elif found.user is None and has_password:
+        wrong.append("a password needs user")
+    elif (found.password_env is None) == (found.password_file is None) and found.user and not has_token:
+        wrong.append("user needs one of passwordEnv and passwordFile, or a token")
     return wrong
 
 

@@ -45,6 +45,9 @@ WRONG = [
     ({"durable": "yes"}, "durable must be true or false"),
     ({"user": "alice"}, "user needs one of passwordEnv and passwordFile"),
     ({"passwordEnv": "X"}, "a password needs user"),
+    ({"token": "x.y.z"}, "token is no option, since plans and logs show options: see tokenEnv, tokenFile"),
+    ({"tokenEnv": "X", "tokenFile": "x"}, "tokenEnv and tokenFile exclude each other"),
+    ({"user": "alice", "tokenEnv": "X", "passwordEnv": "X"}, "a token and a password exclude each other"),
     ({"tlsCa": "ca.pem"}, "TLS needs amqps://"),
     ({"saslMechanisms": "SCRAM"}, "saslMechanisms must be some of"),
     ({"address": " "}, "address must not be empty"),
@@ -114,10 +117,11 @@ def test_everything_wrong_is_named_at_once() -> None:
         {"url": "amqp://alice:s3cret@host"},
         {"url": "amqp://alice:s3cret@[broken"},
         {"password": "s3cret"},
+        {"token": "s3cret"},
         {"pasword": "s3cret"},
         {"user": "s3cret:s3cret"},
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_a_password_is_refused_and_not_shown(given: dict[str, str]) -> None:
     with pytest.raises(OptionError) as refused:
@@ -137,6 +141,18 @@ def test_a_password_is_read_when_it_is_needed(tmp_path: Path, monkeypatch: pytes
     assert other.password() == "other"
     assert b"other" not in pickle.dumps(other)
     assert "other" not in repr(other)
+
+
+def test_a_token_is_read_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    options = parse(HERE | {"tokenFile": str(file)}, "sink")
+    with pytest.raises(LoginError, match=r"tokenFile: .*No such file"):
+        options.token()
+    for text in ("x.y.z", "x.y.zz"):
+        file.write_text(text + "\n")
+        assert (options.token(), options.password()) == (text, None)
+    monkeypatch.setenv("SOME_TOKEN", "u.v.w")
+    assert parse(HERE | {"tokenEnv": "SOME_TOKEN", "user": "alice"}, "sink").token() == "u.v.w"
 
 
 def test_the_table_has_every_option() -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from broker.codec import sasl as theirs
 from broker.security.exchange import Accepted, Challenge, ListenerTrust
-from pyspark_sluice import sasl
+from pyspark_sluice import dial, sasl
 from pyspark_sluice.errors import LoginError
-from pyspark_sluice.options import MECHANISMS
+from pyspark_sluice.kinds import Broker
+from pyspark_sluice.options import MECHANISMS, parse
 from tests.security.exchanges import PASSWORD, with_users
 
 BINARY = st.binary(max_size=600)
@@ -91,6 +92,33 @@ def test_a_broker_that_proves_nothing_is_refused() -> None:
         login.finish(0, b"v=AAAA")
     with pytest.raises(LoginError, match="SCRAM is wrong"):
         login.respond(b"r=x,s=AAAA,i=4096")
+
+
+def test_a_login_with_a_token() -> None:
+    offered = ["SCRAM-SHA-256", "OAUTHBEARER", "PLAIN"]
+    for user, name in ((None, b""), ("a,b=c", b"a=a=2Cb=3Dc")):
+        login = sasl.Login(user, None, "x.y.z")
+        first = fields_of(login.choose(offered, MECHANISMS, certificate=False))
+        assert first == [b"OAUTHBEARER", b"n," + name + b",\x01auth=Bearer x.y.z\x01\x01"]
+        with pytest.raises(LoginError, match="the token is not taken"):
+            login.finish(1, b"")
+        with pytest.raises(LoginError, match="the broker refused the token"):
+            login.respond(b'{"status":"invalid_token"}')
+    with pytest.raises(LoginError, match=r"PLAIN; possible here .*, with a token"):
+        sasl.Login(None, None, "x.y.z").choose(["PLAIN"], MECHANISMS, certificate=False)
+    for wrong in ("", "x y", "x\x01y", "é"):
+        with pytest.raises(LoginError, match="the token is empty, or has"):
+            sasl.bearer(None, wrong)
+
+
+def test_a_secret_is_sent_as_it_is_only_where_nobody_listens() -> None:
+    options = parse({"url": "amqp://broker.example.org"}, "sink")
+    for scheme, host, expected in (
+        ("amqp", "broker.example.org", set()),
+        ("amqps", "broker.example.org", dial.AS_IT_IS),
+        ("amqp", "127.0.0.1", dial.AS_IT_IS),
+    ):
+        assert dial.AS_IT_IS & set(dial.allowed(Broker(scheme, host, 5671), options)) == expected
 
 
 def fields_of(frame: bytes) -> list[bytes]:
