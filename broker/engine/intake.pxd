@@ -32,6 +32,7 @@ cdef class Intake:
     cdef LastValues _last_values
     cdef Streams _streams
     cdef bint _crossing
+    cdef public bint keeps_repeats
     cdef public object origin
 
     @cython.locals(size=long, verdict=long, code=long, learned=long)

@@ -30,7 +30,8 @@ REFUSED = "bridge_refused"
 class Intake:
     """Takes messages in.
 
-    ``origin`` is the connection of whoever sent the message that a topic is passing on.
+    ``origin`` is the connection of whoever sent the message that a topic is passing on. While it
+    ``keeps_repeats`` no window of duplicates is asked: the message is a dead letter, whose only copy this is.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Intake:
         self._streams = streams
         self._crossing = False
         self.origin: object = None
+        self.keeps_repeats = False
 
     def arrive(
         self,
@@ -529,7 +531,7 @@ class Intake:
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Return whether the message came before, within the node's window."""
-        if node.duplicates is None:
+        if node.duplicates is None or self.keeps_repeats:
             return False
         message_id = message.message_id(data)
         if not message_id or not node.duplicates.knows(message_id, self._turn.wall_ms()):

@@ -32,6 +32,8 @@ class Arrivals(Protocol):
 class MovedArrivals(Arrivals, Protocol):
     """Messages arrive from another node, some of which wait for their time."""
 
+    keeps_repeats: bool
+
     def put_waiting(self, node: Node, data: bytes, bits: int, size: int, time_ms: int) -> int: ...
 
     def too_small_for(self, node: Node, data: bytes, origin: object) -> Node | None: ...

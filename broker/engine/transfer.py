@@ -8,6 +8,8 @@ again. On disk both steps are one group, so it is never in both places or in nei
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from broker import constants
@@ -64,7 +66,7 @@ class Transfer(Port):
         size = len(waiting.data) + self.engine.large.size_of(waiting.bits)
         code = constants.REFUSED
         if not self._is_refusing(size):
-            code = self.engine.intake.arrive(self.target, self.account, waiting.data, waiting.bits, True)
+            code = self.arrive(waiting.data, waiting.bits, True)
         if code == constants.PARK:
             self.waits(waiting.entry)
             self.engine.parking.park(self.target, self.account, waiting, size, True)
@@ -72,6 +74,14 @@ class Transfer(Port):
             self.refused(waiting, size)
         else:
             self.arrived(waiting.entry)
+
+    def arrive(self, data: bytes, bits: int, settled: bool) -> int:
+        """Offer a message to the other node; return the code of ``Intake.arrive``."""
+        return self.engine.intake.arrive(self.target, self.account, data, bits, settled)
+
+    def put(self, data: bytes, bits: int) -> int:
+        """Put a message for which there is room into the other node; return the code of ``Intake.put``."""
+        return self.engine.intake.put(self.target, data, bits)
 
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """The other node is at its hard limit."""
@@ -115,7 +125,7 @@ class Transfer(Port):
         """There is room for one that waited."""
         assert isinstance(parked, PendingTransfer)
         refusing = self._is_refusing(size)
-        if refusing or self.engine.intake.put(self.target, parked.data, parked.bits) == constants.REFUSED:
+        if refusing or self.put(parked.data, parked.bits) == constants.REFUSED:
             self.refused(parked, size)
         else:
             self.arrived(parked.entry)
@@ -158,10 +168,31 @@ class DeadLetterTransfer(Transfer):
         ``bits`` are those it came with, which name its file if it is large.
         """
         bits = message.scan(data) | bits >> constants.LARGE_SHIFT << constants.LARGE_SHIFT
-        code = self.engine.intake.arrive(self.target, self.account, data, bits, False)
+        code = self.arrive(data, bits, False)
         if code == constants.HOLD:
             return constants.ACCEPTED
         return constants.REFUSED if code == constants.PARK else code
+
+    def arrive(self, data: bytes, bits: int, settled: bool) -> int:
+        """Offer a letter to the other node, which keeps it though it had a message of the same id."""
+        with self._keeping_repeats():
+            return Transfer.arrive(self, data, bits, settled)
+
+    def put(self, data: bytes, bits: int) -> int:
+        """Put a letter for which there is room into the other node, whatever its id."""
+        with self._keeping_repeats():
+            return Transfer.put(self, data, bits)
+
+    @contextmanager
+    def _keeping_repeats(self) -> Iterator[None]:
+        """Have no message be taken for a duplicate: its original is removed once the letter has arrived."""
+        intake = self.engine.intake
+        # A letter that overflows becomes one of another node on its way.
+        before, intake.keeps_repeats = intake.keeps_repeats, True
+        try:
+            yield
+        finally:
+            intake.keeps_repeats = before
 
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """It is kept until there is room, unless there never will be for one so large."""

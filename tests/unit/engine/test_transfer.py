@@ -160,3 +160,46 @@ def test_a_move_brings_nothing_that_its_target_knows_as_a_duplicate() -> None:
     world.engine.intake.put(target, text("b"), 0)
     assert (depths(target), target.duplicated) == ([2], 3)
     assert audit(world.engine).breaches == ()
+
+
+# --- dead letters whose ids repeat
+
+
+def with_ids(world: World, name: str, *ids: str, **settings: object) -> Node:
+    node = world.queue(name, dead_letter_address="letters", **settings)
+    for each in ids:
+        data = text(each)
+        world.engine.intake.put(node, data, message.scan(data))
+    world.engine.end_turn()
+    return node
+
+
+@pytest.mark.parametrize("room", [10, 1], ids=["there is room", "they wait for room"])
+def test_a_dead_letter_is_kept_where_its_place_has_had_a_message_of_its_id(room: int) -> None:
+    world = World()
+    letters = world.queue("letters", duplicate_window=10, flow_stop_count=room)
+    world.engine.letters.find = lambda _: letters
+    sources = [with_ids(world, name, "same") for name in ("a", "b")]
+    for each in sources:
+        rejected(world, each, 1)
+    assert sum(depths(*sources, letters)) == 2
+    consumer = world.consumer(letters)
+    for at in range(2):
+        consumer.in_flight -= 1
+        world.engine.settlement.acknowledge(letters, consumer.held[at])
+        world.engine.end_turn()
+        world.engine.end_turn()
+    assert (len(consumer.held), letters.duplicated) == (2, 0)
+    # Others are compared as before.
+    data = text("same")
+    world.engine.intake.put(letters, data, message.scan(data))
+    assert (depths(letters), letters.duplicated) == ([0], 1)
+
+
+def test_an_overflow_is_kept_where_its_place_has_had_a_message_of_its_id() -> None:
+    world = World()
+    letters = world.queue("letters", duplicate_window=10)
+    world.engine.letters.find = lambda _: letters
+    for name in ("a", "b"):
+        with_ids(world, name, "full", "same", max_count=1, flow_control=False, overflow="dead_letter")
+    assert depths(letters) == [2]
