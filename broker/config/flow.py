@@ -17,6 +17,8 @@ from broker.config.node import (
 )
 
 _PLAIN = NodeSettings()
+# Why a node has no place of dead letters by default: ``BrokerDefaults.without_letters``.
+TAKES_DEAD_LETTERS = "dead letters come here"
 
 
 def _of_node(name: str, meaning: str = "") -> Any:
@@ -69,6 +71,10 @@ class BrokerDefaults:
             return self
         place = self.places.get(name, f"default of {name}")
         return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
+
+    def takes_letters(self) -> bool:
+        """Return whether these are the defaults of a node that dead letters come to."""
+        return self.places.get("dead_letter_address") == f"default (none: {TAKES_DEAD_LETTERS})"
 
     def without_letters(self, reason: str) -> BrokerDefaults:
         """Make those of a node whose failed messages stay where they are."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
-from broker.config.flow import BrokerDefaults
+from broker.config.flow import TAKES_DEAD_LETTERS, BrokerDefaults
 from broker.config.node import NodeSettings, SettingError, normalise
 from broker.config.node_types import Value
 from broker.config.patterns import ONE, REST, Pattern
@@ -154,10 +154,13 @@ class PolicySet:
         chosen = _chosen([*own, *self._inherited(matching, address, parents)], without)
         asked = defaults or BrokerDefaults()
         held = self._with_place(address, asked)
-        notes = _keep_dead_letters(address, chosen, _chosen(own, without), held)
+        of_address = _chosen(own, without)
+        notes = _keep_dead_letters(address, chosen, of_address, held)
         if address == asked.dead_letter_address:
-            chosen.setdefault("kind", Setting("kind", "queue", f"default ({_TAKES_DEAD_LETTERS})"))
-            chosen.setdefault("durable", Setting("durable", True, f"default ({_TAKES_DEAD_LETTERS})"))
+            chosen.setdefault("kind", Setting("kind", "queue", f"default ({TAKES_DEAD_LETTERS})"))
+            # Last values that keep their place are of nodes that aren't durable.
+            if "durable" not in of_address and "last_value_position" not in chosen:
+                chosen["durable"] = Setting("durable", True, f"default ({TAKES_DEAD_LETTERS})")
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
         if "kind" not in arguments:
@@ -203,7 +206,7 @@ class PolicySet:
         if address.startswith("$"):
             return defaults.without_letters("the node is the broker's own")
         if address == defaults.dead_letter_address or address in self._places:
-            return defaults.without_letters(_TAKES_DEAD_LETTERS)
+            return defaults.without_letters(TAKES_DEAD_LETTERS)
         return defaults
 
     def _candidates(self, of_subscriptions: bool, address: str) -> Iterable[Policy]:
@@ -289,7 +292,6 @@ def _never_holds(chosen: Mapping[str, Setting]) -> bool:
 _LIVES = ("message_ttl_ms", "max_ttl_ms", "expire_after_ms")
 # The settings that say which messages become dead letters and where they go.
 _DEAD_LETTERS = ("dead_letter_address", "dead_letter_expired", "max_delivery_count", "overflow")
-_TAKES_DEAD_LETTERS = "dead letters come here"
 
 
 def _keep_dead_letters(
@@ -298,16 +300,20 @@ def _keep_dead_letters(
     """Take from ``chosen`` the settings by which a node would send dead letters to itself, or drop those it
     has; return the origins to show instead.
 
-    One pattern may name the place for all that it matches, the place included: dead letters stay there, and
-    so does the place, whatever a wider pattern says of the life of messages and of idle nodes.
+    One pattern may name the place for all that it matches, the place included, and another limit the life of
+    messages: dead letters stay there, and so does the place, whatever a wider pattern says of the life of
+    messages and of idle nodes.
     ContradictionError where the node's own settings say so.
     """
     target = chosen.get("dead_letter_address")
     if target is None:
-        count = chosen.get("max_delivery_count")
-        if count is None or count.name in own or defaults.dead_letter_address or address.startswith("$"):
+        if defaults.dead_letter_address or address.startswith("$"):
             return {}
-        return {count.name: f"default (none: {_TAKES_DEAD_LETTERS}; not {chosen.pop(count.name).origin})"}
+        names = ["max_delivery_count"]
+        if defaults.takes_letters():
+            names += _LIVES
+        dropped = [chosen.pop(name) for name in names if name in chosen and name not in own]
+        return {each.name: f"default (none: {TAKES_DEAD_LETTERS}; not {each.origin})" for each in dropped}
     if target.value != address:
         return {}
     making = [chosen[name] for name in _DEAD_LETTERS if name in chosen and _makes_dead_letters(chosen[name])]

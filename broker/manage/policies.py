@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from broker.config.flow import BrokerDefaults
+from broker.config.flow import TAKES_DEAD_LETTERS, BrokerDefaults
 from broker.config.node import DEAD_LETTERS, normalise
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.synonyms import from_arguments
@@ -243,7 +243,7 @@ class Policies:
         held = defaults or self.defaults
         place = self._place_of_letters(address)
         if address in self._letter_places and address != place:
-            return held.without_letters("dead letters come here")
+            return held.without_letters(TAKES_DEAD_LETTERS)
         return held if place == held.dead_letter_address else replace(held, dead_letter_address=place)
 
     def is_place_of_letters(self, address: str) -> bool:

@@ -290,6 +290,37 @@ def test_dlq_is_made_where_clients_may_make_nothing(start_broker: StartBroker) -
     assert letters_in(broker, "DLQ", 1) == [("x", "rejected", "orders.new")]
 
 
+@pytest.mark.parametrize("place", ["DLQ", "dead"])
+def test_a_dead_letter_outlives_the_ttl_of_a_wide_pattern(start_broker: StartBroker, place: str) -> None:
+    named = "" if place == "DLQ" else "  - {match: orders, dead_letter_address: dead}\n"
+    wide = "policies:\n  - {match: '#', message_ttl: 300ms, durable: false}\n"
+    broker = start_broker(policies=wide + named)
+    with connected(broker) as connection:
+        sender = connection.create_sender("orders")
+        receiver = connection.create_receiver("orders", credit=1)
+        sender.send(Message(body="letter"))
+        receiver.receive(timeout=10)
+        receiver.reject()
+        await_number(broker, place, "depth_msgs", 1)
+        # One that waits as long as the letter does is gone.
+        connection.create_sender("other").send(Message(body="x"))
+        await_number(broker, "other", "expired", 1)
+        assert taken(connection.create_receiver(place, credit=1)).body == "letter"
+
+
+def test_dead_letters_of_one_id_are_both_kept(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: '#', duplicate_window: 10}\n")
+    with connected(broker) as connection:
+        for name in ("a", "b"):
+            connection.create_sender(name).send(Message(body=name, id="same"))
+            receiver = connection.create_receiver(name, credit=1)
+            receiver.receive(timeout=10)
+            receiver.reject()
+        await_number(broker, "DLQ", "depth_msgs", 2)
+        letters = connection.create_receiver("DLQ", credit=2)
+        assert [taken(letters).body, taken(letters).body] == ["a", "b"]
+
+
 @pytest.mark.parametrize("place", ["DLQ", "box", "$temporary"])
 @pytest.mark.parametrize("first", [True, False])
 def test_what_fails_in_a_place_of_dead_letters_stays_there(

@@ -251,6 +251,36 @@ def test_a_place_of_dead_letters_sends_none_on(address: str, reason: str) -> Non
     assert policies.of_subscription("other", "container.link").settings.dead_letter_address == "DLQ"
 
 
+@pytest.mark.parametrize("address", ["DLQ", "dead", "of.news"])
+def test_no_wide_pattern_ends_the_lives_of_dead_letters(address: str) -> None:
+    lives = "message_ttl: 1h, max_ttl: 2h, expire_after: 3h, durable: false"
+    policies = parse_policies(
+        "policies:\n"
+        f"  - {{match: '>', {lives}}}\n"
+        "  - {match: orders, dead_letter_address: dead}\n"
+        "  - {match: news, kind: subscription, dead_letter_address: of.news}\n"
+        "  - {match: of.news, message_ttl: 5s}\n",
+        "p",
+    )
+    found = policies.effective(address)
+    settings = found.settings
+    own = 5000 if address == "of.news" else 0
+    assert (settings.message_ttl_ms, settings.max_ttl_ms, settings.expire_after_ms) == (own, 0, 0)
+    # A place that somebody names is as durable as the policies say.
+    assert settings.durable == (address == "DLQ")
+    assert found.origins["max_ttl_ms"] == "default (none: dead letters come here; not p:2:35)"
+    other = policies.effective("orders").settings
+    assert (other.message_ttl_ms, other.expire_after_ms, other.durable) == (3_600_000, 10_800_000, False)
+
+
+def test_where_there_are_no_dead_letters_at_all_a_wide_pattern_holds() -> None:
+    policies = parse_policies("policies: [{match: '>', message_ttl: 1h, durable: true}]", "p")
+    nowhere = BrokerDefaults(dead_letter_address="")
+    assert policies.effective("orders", defaults=nowhere).settings.message_ttl_ms == 3_600_000
+    own = policies.effective("DLQ", {"message_ttl": "7s"}).settings
+    assert (own.message_ttl_ms, own.durable) == (7000, True)
+
+
 def test_the_default_place_of_dead_letters_is_a_durable_queue_unless_a_policy_says_otherwise() -> None:
     found = PolicySet().effective("DLQ", capability="topic").settings
     assert (found.kind, found.durable) == ("queue", True)
