@@ -158,9 +158,12 @@ class PolicySet:
         notes = _keep_dead_letters(address, chosen, of_address, held)
         if address == asked.dead_letter_address:
             chosen.setdefault("kind", Setting("kind", "queue", f"default ({TAKES_DEAD_LETTERS})"))
+            durable = Setting("durable", True, f"default ({TAKES_DEAD_LETTERS})")
             # Last values that keep their place are of nodes that aren't durable.
-            if "durable" not in of_address and "last_value_position" not in chosen:
-                chosen["durable"] = Setting("durable", True, f"default ({TAKES_DEAD_LETTERS})")
+            if "durable" in of_address or "last_value_position" in chosen:
+                chosen.setdefault("durable", durable)
+            else:
+                chosen["durable"] = durable
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
         if "kind" not in arguments:

@@ -22,6 +22,8 @@ cdef class Delivery:
     cpdef bint may_serve(self, Node node) except -1
     @cython.locals(consumers=list, order=QueueOrder)
     cdef object _dispatch(self, Node node)
+    @cython.locals(consumer=Consumer, active=Consumer)
+    cdef object _serve_single(self, Node node)
     @cython.locals(queue=Queue, spooled=long, excess=long, entry=Entry)
     cdef object _shed(self, Node node)
     @cython.locals(browser=Consumer, reader=Reader, entry=Entry, shown=long)

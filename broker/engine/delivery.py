@@ -130,8 +130,10 @@ class Delivery:
         if order is not None:
             node.turn += 1
             order.dispatch(consumers, node.hot.single_active, node.hot.by_turn, node.turn)
-        elif len(consumers) == 1 or node.hot.single_active:
+        elif len(consumers) == 1:
             only(node.queue, consumers[0])
+        elif node.hot.single_active:
+            self._serve_single(node)
         elif node.ranked:
             node.turn += 1
             by_priority(node.queue, consumers, node.turn, node.hot.by_turn)
@@ -143,6 +145,15 @@ class Delivery:
                 fair(node.queue, consumers, node.turn)
         if node.queue.readers:
             self._look_for_unfinished(node)
+
+    def _serve_single(self, node: Node) -> None:
+        """Send to operators' moves first, then to the one consumer that is active."""
+        for consumer in list(node.consumers):
+            if not consumer.joins_groups:
+                only(node.queue, consumer)
+        active = node.single_active()
+        if active is not None:
+            only(node.queue, active)
 
     def _shed(self, node: Node) -> None:
         """Drop the oldest of the messages that wait beyond the limit: whoever could be sent any was."""
@@ -186,7 +197,8 @@ class Delivery:
 def _enlist(node: Node, consumer: Consumer) -> None:
     """Add a consumer behind those of its priority; never before the one that is the single active."""
     node.ranked = True
-    place = 1 if node.hot.single_active and node.consumers else 0
+    active = node.single_active() if node.hot.single_active else None
+    place = 0 if active is None else node.consumers.index(active) + 1
     while place < len(node.consumers) and node.consumers[place].priority >= consumer.priority:
         place += 1
     node.consumers.insert(place, consumer)

@@ -134,6 +134,9 @@ class Engine:
     def end_turn(self) -> None:
         """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
         self._look_at_budgets()
+        if self.moves:
+            for move in list(self.moves):
+                move.look()
         credit = self.credit
         while self.turn.dirty:
             nodes = self.turn.take_dirty()

@@ -5,6 +5,7 @@ from broker.engine.hot cimport HotNumbers
 from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
+from broker.queues.dispatch cimport Consumer
 from broker.queues.last_value cimport LastValueQueue
 from broker.queues.queue cimport Queue
 from broker.queues.schedule cimport Schedule
@@ -45,6 +46,8 @@ cdef class Node:
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 
+    @cython.locals(consumer=Consumer)
+    cpdef Consumer single_active(self)
     cpdef long mean_bytes(self)
 
 @cython.locals(spool=Spool, msgs=long, nbytes=long)

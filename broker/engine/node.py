@@ -240,6 +240,15 @@ class Node:
             each.is_active() for each in self.subscriptions
         )
 
+    def single_active(self) -> Consumer | None:
+        """Return the consumer that is served where one at a time is; never an operator's move, which takes
+        messages elsewhere. None without any.
+        """
+        for consumer in self.consumers:
+            if consumer.joins_groups:
+                return consumer
+        return None
+
     def heeds(self, part: Node) -> bool:
         """Whether a topic's publishers need room at one of its subscriptions, or queues, as it is now."""
         if part.never_blocks_publishers or not self.reserves_at_subscriptions:

@@ -245,11 +245,14 @@ class DeadLetterTransfer(Transfer):
 
 
 class MoveTransfer(Transfer):
-    """An operator's move of so many messages. It is over when all have passed, or at the first refusal."""
+    """An operator's move of so many messages. It is over when all have passed, or at the first refusal; and
+    when nothing waits any more that was there as it began, for others may take or drop some meanwhile.
+    """
 
     def __init__(self, engine: TransferHost, source: Node, target: Node, count: int) -> None:
         Transfer.__init__(self, engine, source, target)
         self.over = False
+        self.last = source.queue.next_seq - 1
         self.mover = MoveConsumer(self, count)
 
     def arrived(self, entry: Entry) -> None:
@@ -260,6 +263,17 @@ class MoveTransfer(Transfer):
             self.engine.turn.mark_dirty_later(self.source)
         elif not self.account.parked:
             self._end()
+
+    def is_dry(self) -> bool:
+        """Return whether nothing waits in the source that was there when the move began."""
+        return self.source.queue.first_waiting() > self.last
+
+    def look(self) -> None:
+        """Take no more where nothing is left; the move ends once those that it holds have passed."""
+        if self.mover.unsent > 0 and self.is_dry():
+            self.mover.stop()
+            if not self.account.parked:
+                self._end()
 
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """Nothing says when there would be room: the rest stays."""
@@ -293,7 +307,9 @@ class MoveConsumer(Consumer):
         self.joins_groups = False
 
     def capacity(self) -> int:
-        """How many more it takes now."""
+        """How many more it takes now, of those that were there when the move began."""
+        if self.move.is_dry():
+            return 0
         return min(self.unsent, MOVE_WINDOW - self.move.waiting_msgs())
 
     def send(self, entry: Entry) -> None:
@@ -305,6 +321,8 @@ class MoveConsumer(Consumer):
         self.move.send(entry, data)
         if self.unsent == 0:
             self.stop()
+        elif self.move.is_dry():
+            self.left = 0
 
     def stop(self) -> None:
         """It takes no more."""

@@ -316,8 +316,13 @@ class MessageGroups(QueueOrder):
         """Return those with capacity; what an operator moves goes first, whatever its group."""
         takers: list[GroupMember] = []
         count = len(consumers)
-        served = 1 if only_first else count
-        first = 0 if only_first else start
+        served = count
+        first = start
+        if only_first:
+            served = 1
+            first = 0
+            while first < count - 1 and not consumers[first].joins_groups:
+                first += 1
         for i in range(served):
             consumer = consumers[(first + i) % count]
             consumer.left = consumer.capacity()

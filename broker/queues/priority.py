@@ -222,6 +222,10 @@ class PriorityQueue(Queue):
                 return entry
         return None
 
+    def first_waiting(self) -> int:
+        """The lowest number of a message of any level that nobody holds; UNBOUNDED for none."""
+        return min(level.first_waiting() for level in self.levels)
+
     def oldest_below(self, data: bytes) -> Entry | None:
         """The oldest entry of the lowest level, but none of a level above this message's: it goes first."""
         number = 0

@@ -453,6 +453,12 @@ class Queue:
             entry = entry.next
         return self.first_behind if self.first_behind is not None else self.first_pending
 
+    def first_waiting(self) -> int:
+        """The lowest number of a message that nobody holds, in memory or on disk; UNBOUNDED for none."""
+        entry = self.oldest()
+        first = constants.UNBOUNDED if entry is None else entry.seq
+        return min(first, self.gap_first) if self.gap_first else first
+
     def oldest_below(self, data: bytes) -> Entry | None:
         """The message in memory that makes room for this one in a ring: the oldest that nobody holds."""
         return self.oldest()
