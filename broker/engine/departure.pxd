@@ -16,7 +16,9 @@ cdef class Departure:
     cdef object _bodies
     cdef Expirations _expirations
 
+    @cython.locals(size=long)
     cpdef object remove(self, Node node, Entry entry)
+    @cython.locals(size=long)
     cpdef object drop(self, Node node, Entry entry)
     cpdef object replaced(self, Node node, Entry entry)
     cpdef object forget_replaced(self, Node node, Entry entry)

@@ -27,16 +27,18 @@ class Departure:
         """Take out a message that a consumer has acquired."""
         if node.deleted:
             return
+        size = len(entry.data)
         node.queue.settle(entry)
         self._strip(node, entry)
-        self._leave(node, len(entry.data))
+        self._leave(node, size)
 
     def drop(self, node: Node, entry: Entry) -> None:
         """Take out a message that nobody has acquired; it is counted as dropped."""
         node.dropped += 1
+        size = len(entry.data)
         node.queue.drop(entry)
         self._strip(node, entry)
-        self._leave(node, len(entry.data))
+        self._leave(node, size)
 
     def replaced(self, node: Node, entry: Entry) -> None:
         """Count a message out that a newer one replaces; it is in no list.
@@ -60,6 +62,8 @@ class Departure:
             self._bodies.unnote(node, entry.seq, body, entry.durable)
         if entry.durable:
             self._durability.forget(node, entry)
+        if extra is not None and extra.expires_ns:
+            entry.data = b""
 
     def _strip(self, node: Node, entry: Entry) -> None:
         """Give back what an entry has beyond its place in memory."""
@@ -70,8 +74,9 @@ class Departure:
             return
         if extra.expires_ns:
             self._expirations.left(node)
+            # The heap of expiries may know the entry a while longer; it must not keep the message.
+            entry.data = b""
         if extra.body is not None:
-            # The heap of expiries may know the entry a while longer.
             extra.body = None
             self._bodies.let_go(node, entry.seq)
 

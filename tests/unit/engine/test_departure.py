@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from broker.constants import HELD_BYTES
 from broker.engine.node import Node
 from tests.unit.engine.parts_world import Link, PartsWorld, Window
 
@@ -57,3 +60,24 @@ def test_nothing_leaves_a_deleted_node_a_second_time() -> None:
     world.engine.lifecycle.delete("orders")
     world.engine.settlement.acknowledge(node, window.got[0])
     assert world.engine.depths.memory.depth_msgs == 0
+
+
+@pytest.mark.parametrize("how", ["acknowledged", "purged", "replaced"])
+def test_a_message_that_left_before_its_time_takes_no_memory(how: str) -> None:
+    world = PartsWorld()
+    node = world.create(**({"last_value_key": "k"} if how == "replaced" else {}))
+    for _ in range(500):
+        world.put(node, "x" * 1000, ttl=60, properties={"k": "same"})
+    world.turn()
+    if how == "purged":
+        world.engine.actions.purge(node)
+    elif how == "acknowledged":
+        window = world.consumer(node, 500)
+        for entry in window.got:
+            world.engine.settlement.acknowledge(node, entry)
+    assert node.expiry is not None
+    held = sum(len(item[3].data) for item in node.expiry._heap)
+    assert held <= (2000 if how == "replaced" else 0)
+    assert world.engine.depths.memory.depth_bytes == sum(
+        len(entry.data) + HELD_BYTES for entry in node.queue
+    )
