@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker import constants
 from broker.config.node import HotSettings, NodeSettings
 from broker.engine.changes import Changes
+from broker.engine.durability import Durability
 from broker.engine.grouping import set_groups
 from broker.engine.hot import hot_numbers
 from broker.engine.last_values import LastValues
@@ -26,6 +27,7 @@ class Configurator:
         self,
         turn: Turn,
         changes: Changes,
+        durability: Durability,
         topology: Topology,
         paging: Paging,
         parking: Parking,
@@ -33,6 +35,7 @@ class Configurator:
     ) -> None:
         self._turn = turn
         self._changes = changes
+        self._durability = durability
         self._topology = topology
         self._paging = paging
         self._parking = parking
@@ -68,7 +71,7 @@ class Configurator:
         self._parking.set_timeout(node)
         node.never_blocks_publishers = node.is_subscription and not settings.blocks_publishers
         node.redelivery = _redelivery_of(settings)
-        _watch_duplicates(node, settings)
+        self._watch_duplicates(node, settings)
         if settings.message_groups != "none" or node.queue.order is not None:
             set_groups(node)
         if settings.last_value_key and node.last_values is None:
@@ -84,6 +87,22 @@ class Configurator:
         if node.awaiting is not None:
             node.awaiting.heed()
         self._topology.look_at_bridges(node)
+
+    def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
+        """Set the window of duplicates; nothing stays noted of ids that it doesn't have any more."""
+        count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
+        gone: list[int] = []
+        if not count and not span_ms:
+            if node.duplicates is not None:
+                gone = node.duplicates.places()
+            node.duplicates = None
+        elif node.duplicates is None:
+            node.duplicates = Duplicates(count, span_ms)
+        else:
+            gone = node.duplicates.resize(count, span_ms)
+        if node.shelf is not None:
+            self._durability.forget_seen(node.name, gone)
+        node.takes_as_is = node.duplicates is None and node.last_values is None and node.stream is None
 
     def _limit_depth(self, node: Node, settings: NodeSettings) -> None:
         """Set the hard limits, or the memory beyond which a node pages; of a stream, what it keeps."""
@@ -143,14 +162,3 @@ def _redelivery_of(settings: NodeSettings) -> RedeliveryDelay | None:
     return RedeliveryDelay(
         first_ms, settings.redelivery_multiplier, max(most_ms, first_ms), settings.redelivery_jitter
     )
-
-
-def _watch_duplicates(node: Node, settings: NodeSettings) -> None:
-    count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
-    if not count and not span_ms:
-        node.duplicates = None
-    elif node.duplicates is None:
-        node.duplicates = Duplicates(count, span_ms)
-    else:
-        node.duplicates.resize(count, span_ms)
-    node.takes_as_is = node.duplicates is None and node.last_values is None and node.stream is None

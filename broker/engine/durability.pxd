@@ -34,6 +34,7 @@ cdef class Durability:
     cpdef bint is_behind(self) except -1
     cpdef bint has_failed(self) except -1
     cpdef object note(self, str key, bytes value)
+    cpdef object forget_seen(self, str name, list places)
     cpdef object wait(self, object waiter)
     cpdef long wait_for_disk(self, object waiter) except -1
     cpdef object keep(self, Node node, Entry entry, long expires_ms)

@@ -167,6 +167,11 @@ class Durability:
         if self.commit is not None:
             self.commit.store.note(key, value)
 
+    def forget_seen(self, name: str, places: list[int]) -> None:
+        """Take away what is noted in these places of a node's window of duplicates."""
+        for place in places:
+            self.note(f"{SEEN}{name}/{place}", b"")
+
     def wait(self, waiter: Waiter) -> None:
         """Tell ``waiter`` when the open group is on disk."""
         if self.commit is not None:
@@ -272,8 +277,7 @@ class Durability:
             return
         self._depths.count_kept(node, -node.stored_msgs, -node.kept_bytes)
         if node.duplicates is not None:
-            for place in node.duplicates.places():
-                self.note(f"{SEEN}{node.name}/{place}", b"")
+            self.forget_seen(node.name, node.duplicates.places())
         self.commit.store.remove(node.shelf)
         self.commit.store.note(SENT + node.name, b"")
         node.shelf = None

@@ -92,7 +92,9 @@ class Engine:
         paging = self.paging = Paging(
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )
-        self.configurator = Configurator(turn, changes, topology, paging, self.parking, last_values)
+        self.configurator = Configurator(
+            turn, changes, durability, topology, paging, self.parking, last_values
+        )
         self.moves: list[MoveTransfer] = []
         self.lifecycle = Lifecycle(
             turn,

@@ -545,6 +545,8 @@ class Intake:
             return
         message_id = message.message_id(data)
         if message_id:
-            place, note = node.duplicates.remember(message_id, self._turn.wall_ms())
+            place, note, gone = node.duplicates.remember(message_id, self._turn.wall_ms())
             if node.shelf is not None:
                 self._durability.note(f"{SEEN}{node.name}/{place}", note)
+                if gone:
+                    self._durability.forget_seen(node.name, gone)

@@ -203,8 +203,10 @@ class Recovery:
         node = self._make(said, topics)
         node.maybe_delivered_upto = maybe_delivered_upto
         node.queue.next_seq = max(found.last_seq, maybe_delivered_upto) + 1
+        seen = self._seen.get(said.name, [])
+        gone = [place for place, _ in seen]
         if node.duplicates is not None:
-            node.duplicates.restore(self._seen.get(said.name, ()))
+            gone = node.duplicates.restore(seen)
         for key, value in said.larges:
             number, seq, _, _, _ = noted(key, value)
             self._engine.bodies.restore(node, seq, self._engine.large.recovered(number, value))
@@ -216,6 +218,7 @@ class Recovery:
                 self._engine.lifecycle.restore(node, part)
         self._messages += node.gate.depth_msgs
         self._served[said.name] = node
+        self._stale += [f"{SEEN}{said.name}/{place}" for place in gone]
         if node.name != said.name:
             self._rename(said, node)
 
@@ -472,11 +475,11 @@ def _seen_key(key: str) -> tuple[str, str]:
     return node, place
 
 
-def _seen_in(notes: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """By node, what its window of duplicates noted."""
-    found: dict[str, list[bytes]] = defaultdict(list)
+def _seen_in(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, bytes]]]:
+    """By node, what its window of duplicates noted, each with its place."""
+    found: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for key, value in notes.items():
         node, place = _seen_key(key)
         if place.isdigit():
-            found[node].append(value)
+            found[node].append((int(place), value))
     return found

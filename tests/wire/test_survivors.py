@@ -97,6 +97,16 @@ def test_a_duplicate_window_that_is_a_topic_s_survives(again: Again) -> None:
     broker = again()
     resend("t", *"abc")
     assert depth(Api(broker), "queue", "q") == 3
+    # Without a window all is forgotten, over a restart too.
+    api = Api(broker)
+    create(api, "queue", "w", durable=True, duplicate_window=100)
+    resend("w", *"aab")
+    api.patch("/queues/w", {"duplicate_window": 0})
+    broker = again()
+    Api(broker).patch("/queues/w", {"duplicate_window": 100})
+    broker = again()
+    resend("w", *"abb")
+    assert depth(Api(broker), "queue", "w") == 4
     # An id that another queue took, whose name begins with this one's, is none of its own.
     resend("t", "elsewhere")
     assert depth(Api(broker), "queue", "q") == 4

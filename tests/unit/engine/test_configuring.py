@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from proton import Message
+
+from broker.codec import message
 from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.node import Node
+from broker.queues.duplicates import Duplicates
 from tests.unit.engine.parts_world import MS, Link, PartsWorld
 
 
@@ -38,6 +42,31 @@ def test_a_window_of_duplicates_comes_and_goes() -> None:
     assert not node.takes_as_is
     change(world, node)
     assert node.duplicates is None
+
+
+def seen_notes(world: PartsWorld) -> list[str]:
+    return [key for key in world.store.notes if key.startswith("seen/orders/")]
+
+
+def test_nothing_stays_noted_of_a_window_that_is_smaller_or_gone() -> None:
+    world = PartsWorld()
+    node = world.create(durable=True, duplicate_window=5)
+    for number in range(8):
+        world.put(node, id=f"{number}")
+    assert len(seen_notes(world)) == 5
+    change(world, node, durable=True, duplicate_window=2)
+    assert len(seen_notes(world)) == 2
+    again = Duplicates(2, 0)
+    again.restore([(int(key.split("/")[2]), world.store.notes[key]) for key in seen_notes(world)])
+    assert [
+        again.knows(message.message_id(bytes(Message(id=f"{number}").encode())), 0) for number in (5, 6, 7)
+    ] == [
+        False,
+        True,
+        True,
+    ]
+    change(world, node, durable=True)
+    assert seen_notes(world) == []
 
 
 def test_the_time_of_idleness_begins_anew_with_another_limit() -> None:

@@ -78,6 +78,4 @@ def test_a_message_that_left_before_its_time_takes_no_memory(how: str) -> None:
     assert node.expiry is not None
     held = sum(len(item[3].data) for item in node.expiry._heap)
     assert held <= (2000 if how == "replaced" else 0)
-    assert world.engine.depths.memory.depth_bytes == sum(
-        len(entry.data) + HELD_BYTES for entry in node.queue
-    )
+    assert world.engine.depths.memory.depth_bytes == sum(len(entry.data) + HELD_BYTES for entry in node.queue)

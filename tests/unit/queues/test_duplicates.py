@@ -44,7 +44,7 @@ def test_fewer_places_keep_the_newest() -> None:
 
 def test_places_are_used_in_turn() -> None:
     seen = Duplicates(3, 0)
-    assert [seen.remember(b"%d" % n, 0)[0] for n in range(5)] == [1, 2, 0, 1, 2]
+    assert [seen.remember(b"%d" % n, 0)[0] for n in range(5)] == [0, 1, 2, 0, 1]
     assert sorted(seen.places()) == [0, 1, 2]
 
 
@@ -52,10 +52,10 @@ def test_places_are_used_in_turn() -> None:
 def test_the_window_is_restored_from_its_notes_in_any_order(order: int) -> None:
     before, notes = Duplicates(3, 100), dict[int, bytes]()
     for number in range(7):
-        place, note = before.remember(b"%d" % number, number)
+        place, note, _ = before.remember(b"%d" % number, number)
         notes[place] = note
     after = Duplicates(3, 100)
-    after.restore([*notes.values()][::order])
+    after.restore([*notes.items()][::order])
     assert sorted(after.places()) == sorted(before.places())
     for now_ms in (6, 105, 200):
         known = [[each.knows(b"%d" % number, now_ms) for number in range(7)] for each in (before, after)]
@@ -66,7 +66,30 @@ def test_the_window_is_restored_from_its_notes_in_any_order(order: int) -> None:
 
 def test_a_smaller_window_restores_the_newest_notes() -> None:
     before = Duplicates(3, 0)
-    notes = [before.remember(each, 0)[1] for each in (b"a", b"b", b"c")]
+    notes = [before.remember(each, 0)[:2] for each in (b"a", b"b", b"c")]
     after = Duplicates(1, 0)
-    after.restore(notes)
+    assert after.restore(notes) == [0, 1]
     assert [after.knows(each, 0) for each in (b"a", b"b", b"c")] == [False, False, True]
+
+
+def test_an_id_whose_time_is_over_leaves_its_place() -> None:
+    seen, notes = Duplicates(0, 1000), dict[int, bytes]()
+    for number in range(100):
+        place, note, gone = seen.remember(b"%d" % number, 100 * number)
+        notes[place] = note
+        for each in gone:
+            del notes[each]
+    assert len(notes) == len(seen) == 11
+    assert sorted(notes) == sorted(seen.places())
+
+
+def test_an_id_that_comes_again_keeps_one_place() -> None:
+    seen = window(3, 0, b"a", b"b")
+    assert seen.remember(b"a", 5)[0] == 0
+    assert sorted(seen.places()) == [0, 1]
+
+
+def test_ids_beyond_a_smaller_window_leave_their_places() -> None:
+    seen = window(3, 0, b"a", b"b", b"c")
+    assert seen.resize(1, 0) == [0, 1]
+    assert seen.places() == [2]
