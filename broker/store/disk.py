@@ -183,7 +183,11 @@ class DiskStore(Shelves):
             return
         if before and key.startswith(LARGE_NOTE):
             self._unsynced_larges.append((self.group, key, before))
-        self._notes[key] = value
+        if value:
+            self._notes[key] = value
+        else:
+            # Keys that are never used again would stay, and be walked whenever bodies are counted.
+            self._notes.pop(key, None)
         self._pending.notes[key] = value
         self.record(NOTE, 0, 0, name_and(key, value))
 
@@ -310,15 +314,14 @@ class DiskStore(Shelves):
 
     def _adopt(self, found: Replayed) -> None:
         self._shelves: dict[int, DiskQueueLog] = {}
-        self._notes = found.notes
+        self._notes = {key: value for key, value in found.notes.items() if value}
         self._pending = PendingChanges(self, self._shelves, self._streams, found)
         self._next_shelf = found.next_shelf
         every = found.shelves.values()
         logs = [recovered_log(self, each) for each in every if not is_stream(each.row.name)]
         self._shelves.update((each.shelf.id, each.shelf) for each in logs)
         streams = [self._stream(each) for each in every if is_stream(each.row.name)]
-        notes = {k: v for k, v in found.notes.items() if v}
-        self.recovered = Recovered(found.clean, notes, logs, streams)
+        self.recovered = Recovered(found.clean, dict(self._notes), logs, streams)
 
     def _stream(self, found: Found) -> RecoveredStream:
         noted = self._notes.get(f"{STREAM_NOTE}{found.row.id}")

@@ -495,3 +495,25 @@ def test_a_store_that_was_full_writes_again_though_nothing_happens(
 
     wait_for(goes_on)
     store.close()
+
+
+def test_notes_that_are_taken_away_leave_nothing_in_memory(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    kept.store.note("stays", b"x")
+    for number in range(1000):
+        kept.store.note(f"n/{number}", b"x")
+    kept.sync()
+    for number in range(1000):
+        kept.store.note(f"n/{number}", b"")
+    kept.sync()
+    for abandon in (True, False):
+        assert isinstance(kept.store, DiskStore)
+        assert kept.store._notes == {"stays": b"x"}
+        kept.reopen(abandon=abandon)
+        assert kept.store.recovered.notes == {"stays": b"x"}
+    # A key that is used again is as any other.
+    kept.store.note("n/5", b"y")
+    kept.sync()
+    kept.reopen(abandon=True)
+    assert kept.store.recovered.notes == {"stays": b"x", "n/5": b"y"}
+    kept.store.close()
