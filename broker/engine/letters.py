@@ -48,7 +48,7 @@ class Letters:
         waiting = [] if way is None else way.leave()
         letters = node.letters = DeadLetterTransfer(self._host, node, target)
         for each in waiting:
-            letters.send(each.entry, each.data)
+            letters.send(each.entry, each.data, each.reason)
         return letters
 
     def write(self, node: Node, data: bytes, reason: str) -> bytes:

@@ -36,6 +36,7 @@ class Unsent(Protocol):
 
     entry: Entry
     data: bytes
+    reason: str
 
 
 class DeadLetters(Protocol):
@@ -43,7 +44,7 @@ class DeadLetters(Protocol):
 
     target: Node
 
-    def send(self, entry: Entry, data: bytes) -> None:
+    def send(self, entry: Entry, data: bytes, reason: str = "") -> None:
         """Send an acquired entry, now or when there is room."""
 
     def take_in(self, data: bytes, bits: int) -> int:

@@ -42,6 +42,8 @@ class MovedArrivals(Arrivals, Protocol):
 class Outcomes(Protocol):
     """Messages that were on their way to another node (``settlement.Settlement``)."""
 
+    overdue: list[tuple[Node, Entry, str]]
+
     def passed_on(self, node: Node, entry: Entry, way: object) -> None: ...
 
     def put_back(self, node: Node, entry: Entry) -> None: ...

@@ -165,7 +165,7 @@ class Settlement:
         data = entry.data
         if entry.extra is not None and entry.extra.annotations:
             data = message.with_annotations(data, entry.extra.annotations)
-        way.send(entry, self._letters.write(node, data, reason))
+        way.send(entry, self._letters.write(node, data, reason), reason)
 
     def expire(self) -> None:
         """Make dead letters of all messages whose time has come, and of those that are overdue."""

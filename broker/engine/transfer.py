@@ -37,12 +37,13 @@ MOVE_WINDOW = 1000
 
 
 class PendingTransfer:
-    """A message that waits for room; ``entry`` is where it still is."""
+    """A message that waits for room; ``entry`` is where it still is. ``reason`` is why it is a dead letter."""
 
-    def __init__(self, data: bytes, bits: int, entry: Entry) -> None:
+    def __init__(self, data: bytes, bits: int, entry: Entry, reason: str = "") -> None:
         self.data = data
         self.bits = bits
         self.entry = entry
+        self.reason = reason
 
 
 class Transfer(Port):
@@ -55,11 +56,11 @@ class Transfer(Port):
         self.passed = 0
         self.account: ProducerCredit = engine.producers.open(target, self, False)
 
-    def send(self, entry: Entry, data: bytes) -> None:
+    def send(self, entry: Entry, data: bytes, reason: str = "") -> None:
         """Bring an acquired entry over, now or when there is room; ``data`` is what it reads there."""
         body = None if entry.extra is None else entry.extra.body
         bits = self.engine.large.bits_of(data, body)
-        self.offer(PendingTransfer(data, bits, entry))
+        self.offer(PendingTransfer(data, bits, entry, reason))
 
     def offer(self, waiting: PendingTransfer) -> None:
         """The same with one that was sent before."""
@@ -238,10 +239,16 @@ class DeadLetterTransfer(Transfer):
         return waiting
 
     def close(self, reason: str) -> None:
-        """One of the nodes is gone: what waits is handed out again, or expires anew."""
+        """One of the nodes is gone: what waits is handed out again, unless it has expired or lost its body;
+        that becomes a dead letter anew.
+        """
+        settlement = self.engine.settlement
         for waiting in self.leave():
             waiting.entry.redelivered = True
-            self.engine.settlement.put_back(self.source, waiting.entry)
+            if waiting.reason in (EXPIRED, BODY_LOST):
+                settlement.overdue.append((self.source, waiting.entry, waiting.reason))
+            else:
+                settlement.put_back(self.source, waiting.entry)
 
 
 class MoveTransfer(Transfer):

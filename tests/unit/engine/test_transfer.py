@@ -10,7 +10,7 @@ from proton import Message, symbol
 from broker.codec import message
 from broker.engine.annotations import add_annotations
 from broker.engine.node import Node
-from broker.engine.transfer import MOVE_STOPPED
+from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_STOPPED
 from broker.manage.audit import audit
 from broker.queues.queue import Entry
 from tests.unit.manage_world import FakeConsumer, World
@@ -70,6 +70,30 @@ def test_dead_letters_are_handed_out_again_flagged_where_their_target_is_deleted
     orders.letters.close("deleted")
     again = world.consumer(orders, link="r2")
     assert [entry.redelivered for entry in again.held] == [True]
+
+
+@pytest.mark.parametrize("reason", [EXPIRED, BODY_LOST])
+def test_no_consumer_gets_an_expired_or_broken_letter_whose_place_is_deleted(reason: str) -> None:
+    world = World()
+    letters = filled(world, "letters", 1, flow_stop_count=1)
+    orders = filled(world, "orders", 1, dead_letter_address="letters")
+    world.engine.letters.find = lambda _: letters
+    # As a run that comes back from disk has it: nothing of the entry itself says that its time is over.
+    entry = orders.queue.cursor
+    assert entry is not None
+    orders.queue.take(entry)
+    world.engine.settlement.dead_letter(orders, entry, reason)
+    assert orders.letters is not None
+    assert orders.letters.waiting_msgs() == 1
+    orders.letters.close("deleted")
+    consumer = world.consumer(orders, link="r2")
+    world.engine.end_turn()
+    assert consumer.held == []
+    again = filled(world, "again", 0)
+    letters.deleted = True
+    world.engine.letters.find = lambda _: again
+    world.engine.begin_turn(world.engine.turn.now_ns)
+    assert (depths(orders, again), consumer.held) == ([0, 1], [])
 
 
 def test_a_move_waits_for_room_and_ends_at_its_count() -> None:
