@@ -224,14 +224,15 @@ class Spool:
         self._take_in()
 
     def _passed_over(self) -> int:
-        """How many ready messages may be looked past: they wait for the consumer of their group. What stands
-        behind so many on disk waits with them.
+        """How many ready messages may be looked past: they wait for the consumer of their group, or a consumer
+        has said that they are undeliverable to it. What stands behind so many on disk waits with them.
         """
         order = self.queue.order
-        if order is None or not self.runs:
+        stuck = min(self.queue.picky, self.queue.ready) + (0 if order is None else order.stuck)
+        if stuck == 0 or not self.runs:
             return 0
         mean = constants.HELD_BYTES + self.runs[0].nbytes // max(self.runs[0].count, 1)
-        return min(order.stuck, STUCK_PARTS * self.ahead_bytes // mean)
+        return min(stuck, self.queue.ready, STUCK_PARTS * self.ahead_bytes // mean)
 
     def brings_more(self) -> bool:
         """Whether more is read though nobody takes what is ready."""

@@ -288,6 +288,32 @@ def test_an_expired_message_from_disk_is_never_delivered(world: World) -> None:
     assert [number_of(entry) for entry in taker.got] == [*range(2_000), *range(3_000, 4_000)]
 
 
+def test_what_a_consumer_forbids_does_not_hold_up_the_rest_on_disk(world: World) -> None:
+    node = world.create("deep", memory_limit=MB)
+    world.put(node, 3_000)
+    assert paged(node) > 1_000
+    taker = Taker(100)
+    world.engine.delivery.add_consumer(node, taker)
+    forbidden, numbers = set[object](), list[object]()
+
+    def settle() -> bool:
+        got, taker.got = taker.got, []
+        for entry in got:
+            number = number_of(entry)
+            if isinstance(number, int) and number < 300:
+                forbidden.add(number)
+                node.queue.forbid(entry, taker)
+                world.engine.settlement.requeue(node, entry, True)
+            else:
+                numbers.append(number)
+                world.engine.settlement.acknowledge(node, entry)
+        world.engine.turn.mark_dirty(node)
+        return len(numbers) == 2_700
+
+    world.until(settle)
+    assert (numbers, len(forbidden)) == ([*range(300, 3_000)], 300)
+
+
 def test_purge_and_delete_give_everything_back(world: World) -> None:
     node = world.create("deep", memory_limit=MB, durable=True)
     other = world.create("other", memory_limit=MB)
