@@ -62,11 +62,10 @@ class Letters:
         """
         if message.is_dead_lettered(data):
             return None
-        way = self.way(node)
-        if way is None:
-            return None
-        node.dead_lettered += 1
-        return way.take_in(self.write(node, data, OVERFLOW), bits)
+        code = self.take(node, data, bits, OVERFLOW)
+        if code == constants.REFUSED:
+            node.refused += 1
+        return code
 
     def take(self, node: Node, data: bytes, bits: int, reason: str) -> int | None:
         """Take in a message of a node that is in none of its lists; return its code, None where no way is.

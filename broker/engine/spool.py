@@ -224,8 +224,8 @@ class Spool:
         self._take_in()
 
     def _passed_over(self) -> int:
-        """How many ready messages may be looked past: they wait for the consumer of their group, or a consumer
-        has said that they are undeliverable to it. What stands behind so many on disk waits with them.
+        """How many ready messages may be looked past: they wait for the consumer of their group, or are
+        undeliverable to a consumer, as it has said. What stands behind so many on disk waits with them.
         """
         order = self.queue.order
         stuck = min(self.queue.picky, self.queue.ready) + (0 if order is None else order.stuck)

@@ -37,7 +37,7 @@ MOVE_WINDOW = 1000
 
 
 class PendingTransfer:
-    """A message that waits for room; ``entry`` is where it still is. ``reason`` is why it is a dead letter."""
+    """A message that waits for room; ``entry`` is where it still is, ``reason`` why it is a dead letter."""
 
     def __init__(self, data: bytes, bits: int, entry: Entry, reason: str = "") -> None:
         self.data = data

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker import constants
 from broker.engine.node import Node
 from broker.errors import NotFoundError
 from tests.unit.engine.parts_world import PartsWorld
@@ -62,6 +63,18 @@ def test_an_overflow_goes_to_the_dead_letter_node_once() -> None:
     assert (node.gate.depth_msgs, letters.gate.depth_msgs, node.dead_lettered) == (1, 1, 1)
     world.put(node)
     assert (node.gate.depth_msgs, letters.gate.depth_msgs) == (1, 1), "a letter never comes back"
+
+
+def test_an_overflow_that_is_refused_is_no_dead_letter() -> None:
+    world = PartsWorld()
+    letters = world.create("letters", max_count=1, flow_control=False, overflow="reject")
+    world.put(letters)
+    node = world.create(
+        max_count=1, flow_control=False, overflow="dead_letter", dead_letter_address="letters"
+    )
+    world.put(node)
+    assert world.put(node) == constants.REFUSED
+    assert (node.dead_lettered, node.refused) == (0, 1)
 
 
 def test_an_unknown_node_is_refused_by_name() -> None:
