@@ -129,6 +129,10 @@ class Paging:
         freed = before - memory_of(node)
         self._memory.depth_bytes -= freed
         self._memory.depth_msgs -= msgs
+        if spool.grown:
+            # What is forgotten of them one day is what they have on disk.
+            self._depths.count_kept(node, 0, spool.grown)
+            spool.grown = 0
         while spool.husks:
             spool.husks -= 1
             assert node.expiry is not None, "what expires is known to it"

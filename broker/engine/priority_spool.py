@@ -87,6 +87,8 @@ class PrioritySpool(Spool):
             self.paged_in += level.paged_in
             self.husks += level.husks
             level.husks = 0
+            self.grown += level.grown
+            level.grown = 0
             self.write_fault = self.write_fault or level.write_fault
             self.read_fault = self.read_fault or level.read_fault
             self.look_fault = self.look_fault or level.look_fault

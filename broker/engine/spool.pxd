@@ -19,7 +19,7 @@ cdef class Run:
 cdef class Spool:
     cdef public Queue queue
     cdef public object pager, on_loaded, on_memory, on_disk, on_answer
-    cdef public long ahead_bytes, enough, count, nbytes, husks, paged_out, paged_in
+    cdef public long ahead_bytes, enough, count, nbytes, husks, grown, paged_out, paged_in
     cdef public object runs
     cdef public list unwritten
     cdef public object write_fault, read_fault, look_fault
@@ -28,7 +28,7 @@ cdef class Spool:
     @cython.locals(queue=Queue, moved=long, run=Run)
     cpdef long page_out(self, long nbytes) except -1
     cpdef bint is_over(self, long now_ns) except -1
-    @cython.locals(buffer=Buffer, nbytes=long, first=long, last=long, expires_ns=long, forever=bint, entry=Entry, run=Run)
+    @cython.locals(buffer=Buffer, nbytes=long, first=long, last=long, encoded=long, expires_ns=long, forever=bint, entry=Entry, run=Run)
     cdef Run _run(self)
     @cython.locals(run=Run)
     cpdef Run run_of(self, Reader reader)

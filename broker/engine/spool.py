@@ -123,10 +123,11 @@ class Spool:
 
     ``on_loaded(run, messages)`` is called when a run comes back, in order; ``on_memory(bytes)`` when the
     bytes of runs on their way take memory, or give it back; ``on_disk(bytes)`` when runs take room of the
-    pager's, or give it back; ``on_answer()`` when the pager has answered. ``husks`` counts entries with
-    an expiry that left memory. ``write_fault`` is why runs can't be written, ``read_fault`` why the first
-    can't be read, ``look_fault`` why one can't be looked at; None while all is well. ``paged_out`` and
-    ``paged_in`` are the messages that went and came since there was one.
+    pager's, or give it back; ``on_answer()`` when the pager has answered. ``husks`` counts entries with an
+    expiry that left memory, ``grown`` the bytes by which durable messages are longer since they did.
+    ``write_fault`` is why runs can't be written, ``read_fault`` why the first can't be read, ``look_fault``
+    why one can't be looked at; None while all is well. ``paged_out`` and ``paged_in`` are the messages that
+    went and came since there was one.
 
     For readers: ``on_scanned(run, messages)`` is called when a run was read to be looked at, before its
     messages are, and may count it anew (``measure``); it returns them. ``on_met(entry, taken)`` is called for
@@ -166,6 +167,7 @@ class Spool:
         self.count = 0
         self.nbytes = 0
         self.husks = 0
+        self.grown = 0
         self.paged_out = 0
         self.paged_in = 0
         self.unwritten: list[Run] = []
@@ -426,7 +428,10 @@ class Spool:
             self.queue.take_behind()
             first = first or entry.seq
             last = entry.seq
-            nbytes += _encode(buffer, entry)
+            nbytes += len(entry.data)
+            encoded = _encode(buffer, entry)
+            if entry.durable:
+                self.grown += encoded - len(entry.data)
             if entry.extra is not None and entry.extra.expires_ns:
                 # The heap of expiries knows it a while longer; it must not keep the message.
                 entry.data = b""
@@ -516,7 +521,7 @@ class Spool:
 
 
 def _encode(buffer: Buffer, entry: Entry) -> int:
-    """Append the entry's record; its message's size."""
+    """Append the entry's record; return its message's size there, with what outcomes added to it."""
     data = entry.data
     expires_ns = 0
     if entry.extra is not None:
@@ -526,7 +531,7 @@ def _encode(buffer: Buffer, entry: Entry) -> int:
     flags = (DURABLE if entry.durable else 0) | (REDELIVERED if entry.redelivered else 0)
     flags |= SPARED if entry.spared else 0
     buffer.add(MESSAGE, 0, entry.seq, flags, entry.delivery_count, expires_ns, data)
-    return len(entry.data)
+    return len(data)
 
 
 def messages_of(blob: bytes) -> list[Message]:

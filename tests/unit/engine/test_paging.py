@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from proton import Message
+from proton import Message, symbol
 
 from broker.codec import message
 from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine import spool as spool_room
+from broker.engine.annotations import add_annotations
 from broker.engine.engine import Engine
 from broker.engine.node import Node, memory_of
 from broker.engine.paging import PAGE_PERCENT
@@ -312,6 +313,28 @@ def test_what_a_consumer_forbids_does_not_hold_up_the_rest_on_disk(world: World)
 
     world.until(settle)
     assert (numbers, len(forbidden)) == ([*range(300, 3_000)], 300)
+
+
+@pytest.mark.parametrize("priority", ["none", "strict"])
+def test_annotations_that_outcomes_added_leave_nothing_in_the_disk_s_budget(
+    world: World, priority: str
+) -> None:
+    node = world.create("deep", memory_limit=MB, durable=True, priority=priority)
+    added = message.annotations_of(bytes(Message(annotations={symbol("why"): "x" * 100}).encode()))
+    world.put(node, 600, durable=True)
+    taker = Taker(600)
+    world.engine.delivery.add_consumer(node, taker)
+    world.until(lambda: len(taker.got) == 600)
+    for entry in taker.got:
+        add_annotations(entry, added)
+        world.engine.settlement.requeue(node, entry, False)
+    world.engine.delivery.remove_consumer(node, taker)
+    world.put(node, 1_400, durable=True)
+    assert paged(node) > 1_000
+    assert len(world.drain(node)) == 2_000
+    world.until(lambda: not node.queue.gap)
+    assert world.engine.depths.disk.depth_bytes == 0
+    assert (node.kept_bytes, node.stored_msgs) == (0, 0)
 
 
 def test_purge_and_delete_give_everything_back(world: World) -> None:
