@@ -187,7 +187,7 @@ def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
         attached_ns=link.attached_ns,
         served_ns=link.served_ns,
         settled_ns=link.settled_ns,
-        active=link.browses or link.node.single_active() is link,
+        active=link.browses or link.node.active_consumer() is link,
         browses=link.browses,
         finished=_is_finished(link),
         selects=link.reader is not None and link.reader.wanted is not None,

@@ -151,7 +151,7 @@ class Delivery:
         for consumer in list(node.consumers):
             if not consumer.joins_groups:
                 only(node.queue, consumer)
-        active = node.single_active()
+        active = node.active_consumer()
         if active is not None:
             only(node.queue, active)
 
@@ -197,7 +197,7 @@ class Delivery:
 def _enlist(node: Node, consumer: Consumer) -> None:
     """Add a consumer behind those of its priority; never before the one that is the single active."""
     node.ranked = True
-    active = node.single_active() if node.hot.single_active else None
+    active = node.active_consumer() if node.hot.single_active else None
     place = 0 if active is None else node.consumers.index(active) + 1
     while place < len(node.consumers) and node.consumers[place].priority >= consumer.priority:
         place += 1

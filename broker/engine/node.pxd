@@ -47,7 +47,7 @@ cdef class Node:
     cdef public double rate_in, rate_out
 
     @cython.locals(consumer=Consumer)
-    cpdef Consumer single_active(self)
+    cpdef Consumer active_consumer(self)
     cpdef long mean_bytes(self)
 
 @cython.locals(spool=Spool, msgs=long, nbytes=long)

@@ -241,7 +241,7 @@ class Node:
             each.is_active() for each in self.subscriptions
         )
 
-    def single_active(self) -> Consumer | None:
+    def active_consumer(self) -> Consumer | None:
         """Return the consumer that is served where one at a time is; never an operator's move, which takes
         messages elsewhere. None without any.
         """

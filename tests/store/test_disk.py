@@ -515,5 +515,6 @@ def test_notes_that_are_taken_away_leave_nothing_in_memory(tmp_path: Path) -> No
     kept.store.note("n/5", b"y")
     kept.sync()
     kept.reopen(abandon=True)
+    assert isinstance(kept.store, DiskStore)
     assert kept.store.recovered.notes == {"stays": b"x", "n/5": b"y"}
     kept.store.close()

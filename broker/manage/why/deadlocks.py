@@ -132,7 +132,7 @@ class DeadlockWatch(Scene):
         queue = node.queue
         takers = [each for each in node.consumers if each.in_flight > 0]
         if queue.ready or queue.pending or queue.behind or queue.gap:
-            active = node.single_active() if node.hot.single_active else None
+            active = node.active_consumer() if node.hot.single_active else None
             takers += [each for each in node.consumers if active in (None, each) or not each.joins_groups]
         by_itself = {None} if queue.acquired > sum(each.in_flight for each in node.consumers) else set()
         return frozenset((*by_itself, *(each.origin for each in takers)))

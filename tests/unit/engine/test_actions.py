@@ -120,4 +120,4 @@ def test_a_consumer_that_comes_after_a_move_is_the_single_active_one(groups: str
     world.turn()
     # The move holds a window full and one has passed.
     assert (len(active.got), len(waiting.got)) == (3, 0)
-    assert source.single_active() is active
+    assert source.active_consumer() is active
