@@ -26,11 +26,12 @@ class Answered:
 
 
 class Api:
-    """Requests to one broker, each on a connection of its own."""
+    """Requests to one broker, each on a connection of its own, from an address of this machine."""
 
-    def __init__(self, broker: RunningBroker, prefix: str = "/api/v1") -> None:
+    def __init__(self, broker: RunningBroker, prefix: str = "/api/v1", source: str = "127.0.0.1") -> None:
         self.port = broker.http_port
         self._prefix = prefix
+        self._source = source
 
     def call(
         self,
@@ -43,7 +44,9 @@ class Api:
         """Any request; a body goes as JSON unless it is ``raw``."""
         content = json.dumps(body).encode() if raw is None and body is not None else raw
         kind = {} if content is None else {"Content-Type": "application/json"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=START_SECONDS, source_address=(self._source, 0)
+        )
         try:
             connection.request(method, self._prefix + path, content, kind | (headers or {}))
             response = connection.getresponse()

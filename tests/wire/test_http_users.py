@@ -532,6 +532,18 @@ def test_who_guesses_has_to_wait_and_who_knows_has_not(start_broker: StartBroker
     broker.wait_for_log("wrong password for alice")
 
 
+def test_a_guesser_who_has_to_wait_learns_of_no_password_in_use(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(people.settings_for(tmp_path, more=GUESSES))
+    api, guesser = Api(broker), Api(broker, source="127.0.0.2")
+    assert api.call("GET", "/broker", headers=basic("alice")).status == 200
+    statuses = [guesser.call("GET", "/broker", headers=basic("alice", str(n))).status for n in range(5)]
+    assert statuses[-1] == 429
+    assert guesser.call("GET", "/broker", headers=basic("alice")).status == 429
+    assert api.call("GET", "/broker", headers=basic("alice")).status == 200
+
+
 # --- metrics, the log, the document
 
 

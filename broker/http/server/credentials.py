@@ -2,6 +2,7 @@
 
 A scraper says its password with every request, and checking one is made to take milliseconds. So what was
 right is remembered, as a keyed hash under a key that nobody but this process has; what was wrong never is.
+It is remembered for the network it came from: a guesser elsewhere, who has to wait, learns nothing from it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from broker.config.networks import network_of
 from broker.http.server.calls import Ask
 from broker.http.server.threads import Threads
 from broker.security.identity import Identity
@@ -57,7 +59,7 @@ class Passwords:
         """Who it is; None if that is not the password. TimeoutError where too much is under way."""
         if not user or len(user) > LONGEST_NAME or len(password) > LONGEST_PASSWORD:
             return None
-        key = self._hash(user, password)
+        key = self._hash(network_of(address), user, password)
         found = self._recall(users, key)
         if found is not None:
             return found
@@ -97,10 +99,10 @@ class Passwords:
             self._right.popitem(last=False)
         self._right[key] = identity, self._now_ns() + REMEMBERED_NS
 
-    def _hash(self, user: str, password: str) -> bytes:
-        """The user's length stands in front, so that no two pairs are one text."""
-        name = user.encode("utf-8", "surrogatepass")
-        text = len(name).to_bytes(4, "big") + name + password.encode("utf-8", "surrogatepass")
+    def _hash(self, network: str, user: str, password: str) -> bytes:
+        """Hash what was given; lengths stand in front, so that no two are one text."""
+        parts = [each.encode("utf-8", "surrogatepass") for each in (network, user, password)]
+        text = b"".join(len(each).to_bytes(4, "big") + each for each in parts)
         return hmac.digest(self._key, text, "sha256")
 
 

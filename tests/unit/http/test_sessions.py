@@ -264,3 +264,21 @@ def test_who_guessed_too_often_waits_and_nothing_is_worked_out() -> None:
         assert await passwords.check(users, "bob", PASSWORD, "10.0.0.1") is None
 
     asyncio.run(scenario())
+
+
+def test_a_password_in_use_is_no_answer_to_a_guesser_elsewhere() -> None:
+    async def scenario() -> None:
+        users, clock = Counting(), Clock()
+        passwords = Passwords(Attempts(free=3), ask, Threads(), clock)
+        assert await passwords.check(users, "alice", PASSWORD, "10.0.0.1") == ALICE
+        for guess in range(4):
+            await passwords.check(users, "alice", str(guess), "10.0.0.2")
+        assert isinstance(await passwords.check(users, "alice", PASSWORD, "10.0.0.2"), LoginDelay)
+        assert await passwords.check(users, "alice", PASSWORD, "10.0.0.1") == ALICE
+        # Of IPv6 64 bits are one client's.
+        assert await passwords.check(users, "alice", PASSWORD, "2001:db8::1") == ALICE
+        checks = users.checks
+        assert await passwords.check(users, "alice", PASSWORD, "2001:db8::2") == ALICE
+        assert users.checks == checks
+
+    asyncio.run(scenario())
