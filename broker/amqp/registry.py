@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from broker.amqp.control.live import LiveConnection
@@ -67,21 +67,34 @@ class ConnectionRegistry:
                     return True
         return False
 
-    def producers(self, node_name: str | None) -> list[ProducerView]:
+    def nodes_of(self, link_id: str) -> list[str]:
+        """The names of a link's nodes, of a relay all it has sent to; empty if there is none of that id."""
+        connection_id = link_id.partition(".")[0]
+        for peer in [peer for peer in self.peers if peer.id == connection_id]:
+            for link in peer.wire.links:
+                if link.id == link_id:
+                    return _nodes(link)
+        return []
+
+    def producers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ProducerView]:
         """The producer links of one node, or of all; a relay shows once for each node it sent to."""
         return [
             _producer_view(peer, link, node, account)
             for peer, link in self._links(ProducerLink)
             for node, account in _accounts(link)
-            if node_name is None or node.name == node_name
+            if (node_name is None or node.name == node_name) and (only is None or only(node))
         ]
 
-    def consumers(self, node_name: str | None) -> list[ConsumerView]:
+    def consumers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ConsumerView]:
         """The consumer links of one node, or of all."""
         return [
             _consumer_view(peer, link)
             for peer, link in self._links(ConsumerLink)
-            if node_name is None or link.node.name == node_name
+            if (node_name is None or link.node.name == node_name) and (only is None or only(link.node))
         ]
 
     def _links(self, kind: type[Link]) -> Iterator[tuple[LiveConnection, Link]]:
@@ -89,6 +102,12 @@ class ConnectionRegistry:
             for link in peer.wire.links:
                 if isinstance(link, kind):
                     yield peer, link
+
+
+def _nodes(link: ProducerLink | ConsumerLink) -> list[str]:
+    if isinstance(link, ConsumerLink):
+        return [link.node.name]
+    return [node.name for node, _ in _accounts(link)]
 
 
 def _accounts(link: ProducerLink) -> list[tuple[Node, ProducerCredit]]:

@@ -40,18 +40,20 @@ class Diagnostics:
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.changes.watch = self.deadlock_watch.stir
 
-    def why(self, name: str = "") -> list[Why]:
+    def why(self, name: str = "", only: Callable[[object], bool] | None = None) -> list[Why]:
         """Return one answer for every producer without credit and every consumer held up: of a node, or a
         link by its name or id, or without a name of the whole broker.
+
+        ``only`` sorts out the nodes whose links are looked at, unless a node is named.
         """
         self._catch_up()
         store = self.readiness()
         if not name:
-            return self._why_all("", store)
+            return self._why_all("", store, only)
         try:
             node = self._nodes.find(name)
         except NotFoundError:
-            found = self._why_all(name, store)
+            found = self._why_all(name, store, only)
             if not found:
                 raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
             return found
@@ -140,18 +142,18 @@ class Diagnostics:
         found = [reasons.of_consumer(link, node, takers, context, noted, idle=idle) for link in links]
         return [answer for answer in found if answer is not None]
 
-    def _why_all(self, wanted: str, store: str) -> list[Why]:
+    def _why_all(self, wanted: str, store: str, only: Callable[[object], bool] | None) -> list[Why]:
         """Of every link that waits, or of those of a name or id, whether they wait or not."""
         senders = [
             link
-            for link in self._links.producers(None)
+            for link in self._links.producers(None, only)
             if wanted in (link.id, link.link) or (not wanted and link.lacks_credit)
         ]
         found: list[Why] = []
         for link in senders[:MOST_TOLD]:
             node = self._nodes.find(link.node)
             found.append(reasons.of_producer(link, node, self._context(node, store)))
-        for name, links in _by_node(self._links.consumers(None)).items():
+        for name, links in _by_node(self._links.consumers(None, only)).items():
             if len(found) < MOST_TOLD and (
                 not wanted or any(wanted in (link.id, link.link) for link in links)
             ):

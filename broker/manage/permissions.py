@@ -46,6 +46,10 @@ class RequestPermissions:
         """Require a right at a node; at a subscription its topic's counts."""
         self.require(action, self._place(name))
 
+    def allows_node(self, action: Action, name: str) -> bool:
+        """Return whether ``require_node`` would pass."""
+        return self._authority.allows(self._identity, action, self._place(name))
+
     def require_pattern(self, action: Action, wanted: str) -> None:
         """Require a right at all that a pattern may mean, in every virtual host."""
         self.require(action, wanted)

@@ -15,7 +15,7 @@ from broker.manage.bridges import BridgeView, ends_of
 from broker.manage.holds import EVERYTHING
 from broker.manage.listing import NODE_TYPES
 from broker.manage.model import Model
-from broker.manage.permissions import LINKS, RequestPermissions
+from broker.manage.permissions import RequestPermissions
 from broker.security.acl import Action
 
 # Parameters that a client's call can't give: the guard fills them in, or they keep their defaults.
@@ -125,13 +125,9 @@ def _hold(call: Call) -> None:
 
 
 def _detach_link(call: Call) -> None:
-    """At the link's node, or, where there is no such link, at the broker."""
-    views = call.model.links.every("link")
-    link_id = call.given["link_id"]
-    nodes = [each.node for each in views if isinstance(each, LINKS) and each.id == link_id]
-    if nodes:
-        call.rights.require_node(Action.MANAGE_WRITE, nodes[0])
-    else:
+    """At the link's nodes, else at the broker: a refusal tells neither which links there are, nor of what."""
+    nodes = call.model.links.nodes_of(call.given["link_id"])
+    if not nodes or not all(call.rights.allows_node(Action.MANAGE_WRITE, each) for each in nodes):
         call.rights.require_broker(Action.MANAGE_WRITE)
 
 
@@ -265,7 +261,7 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "move": Verb(CHANGE),
     },
     "diagnostics": {
-        "why": Verb(_why, show=_show_reasons),
+        "why": Verb(_why, SEEN_ONLY, show=_show_reasons),
         "deadlocks": Verb(SEE),
         "audit": Verb(SEE),
         "events": Verb(lambda call: call.rights.require(Action.MANAGE_READ, EVENTS)),

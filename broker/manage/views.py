@@ -7,7 +7,7 @@ Times are monotonic nanoseconds where the name says so and seconds elsewhere; si
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -505,6 +505,8 @@ class Links(Protocol):
 
     ``every`` gives the views of all connections, sessions or links one by one, for whoever pauses between
     two of them. ``close`` and ``detach`` end a connection or a link of that id: false if there is none.
+    ``nodes_of`` names the nodes of a link of that id, of a relay all it has sent to. ``only`` sorts out the
+    nodes whose links are shown.
     """
 
     def every(self, kind: str) -> Iterator[object]: ...
@@ -517,9 +519,15 @@ class Links(Protocol):
 
     def detach(self, link_id: str) -> bool: ...
 
-    def producers(self, node_name: str | None) -> list[ProducerView]: ...
+    def nodes_of(self, link_id: str) -> list[str]: ...
 
-    def consumers(self, node_name: str | None) -> list[ConsumerView]: ...
+    def producers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ProducerView]: ...
+
+    def consumers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ConsumerView]: ...
 
 
 def _connection_bar(account: ProducerCredit) -> GateCause | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 from broker.config.flow import BrokerDefaults
@@ -90,8 +90,13 @@ class FakeLinks:
         self.ended.append(link_id)
         return link_id in [f"c1/{name}" for _, name, _ in (*self.senders, *self.receivers)]
 
-    def producers(self, node_name: str | None) -> list[ProducerView]:
-        return [
+    def nodes_of(self, link_id: str) -> list[str]:
+        return [node for node, name, _ in (*self.senders, *self.receivers) if link_id == f"c1/{name}"]
+
+    def producers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ProducerView]:
+        found = [
             ProducerView.of(
                 account,
                 id=f"c1/{link}",
@@ -105,9 +110,12 @@ class FakeLinks:
             for node, link, account in self.senders
             if node_name in (None, node)
         ]
+        return [view for view in found if only is None or only(view)]
 
-    def consumers(self, node_name: str | None) -> list[ConsumerView]:
-        return [
+    def consumers(
+        self, node_name: str | None, only: Callable[[object], bool] | None = None
+    ) -> list[ConsumerView]:
+        found = [
             ConsumerView.of(
                 consumer.window,
                 id=f"c1/{link}",
@@ -123,6 +131,7 @@ class FakeLinks:
             for node, link, consumer in self.receivers
             if node_name in (None, node)
         ]
+        return [view for view in found if only is None or only(view)]
 
 
 def finished(steps: Generator[None, None, Answer]) -> Answer:

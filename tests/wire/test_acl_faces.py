@@ -285,6 +285,23 @@ def test_no_route_is_forgotten(secured: Secured) -> None:
     assert asked > 40
 
 
+def test_a_link_of_others_is_as_one_that_is_not_there(secured: Secured) -> None:
+    with secured.connected("root", "roots") as root, Management(secured.url("bob")) as bob:
+        root.create_receiver("b.one")
+        listed = Known(secured.broker, "root").get("/links?node=b.one")["items"]
+        [link] = [each["identity"] for each in listed if each["container"] == "roots"]
+        api = Known(secured.broker, "bob")
+        told = set()
+        for each in (link, "c999999.1"):
+            answered = api.call("DELETE", f"/links/{each}")
+            assert answered.status == 403
+            told.add(answered.error)
+            with pytest.raises(OperatorError) as refused:
+                bob.call("DELETE", "org.sluice.link", each)
+            told.add(str(refused.value))
+        assert told == {"user 'bob' may not change '$broker'"}
+
+
 def test_live_figures_are_for_who_may_see(secured: Secured) -> None:
     assert Known(secured.broker, "alice").call("GET", "/live?node=a.one").status == 403
 

@@ -33,6 +33,11 @@ def test_links_are_shown_at_their_node(world: AmqpWorld) -> None:
     assert [view.link for view in world.registry.producers("orders")] == ["a"]
     assert [view.link for view in world.registry.consumers("orders")] == ["b"]
     assert {view.link for view in world.registry.producers(None)} == {"a", "c"}
+    [receiver] = world.registry.consumers("orders")
+    assert world.registry.nodes_of(receiver.id) == ["orders"]
+    assert world.registry.nodes_of("c999.1") == world.registry.nodes_of("") == []
+    other = world.model.nodes.find("other")
+    assert [view.link for view in world.registry.producers(None, lambda node: node is other)] == ["c"]
 
 
 def test_a_relay_is_shown_once_for_each_node_it_sent_to(world: AmqpWorld) -> None:
@@ -43,6 +48,8 @@ def test_a_relay_is_shown_once_for_each_node_it_sent_to(world: AmqpWorld) -> Non
         client.send(transfer(number, b"\x00\x53\x73\xc0\x0a\x03\x40\x40\xa1\x05" + name + BODY))
         client.expect(DISPOSITION)
     assert sorted(view.node for view in world.registry.producers(None)) == ["north", "south"]
+    [relay] = {view.id for view in world.registry.producers(None)}
+    assert sorted(world.registry.nodes_of(relay)) == ["north", "south"]
 
 
 def test_an_operator_ends_a_connection_or_a_link(world: AmqpWorld) -> None:

@@ -28,6 +28,7 @@ from broker.manage.authorized import AuthorizedModel
 from broker.manage.policy_reader import Reread
 from broker.manage.subscriptions import SubscriptionKey
 from broker.manage.tracing import TraceRequest
+from broker.manage.views import ConsumerView
 from broker.security.acl import Action
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.rules import parse_acl
@@ -291,6 +292,45 @@ def test_moving_makes_nothing_without_the_right_to(world: World) -> None:
     with pytest.raises(ForbiddenError, match=r"may not create 'a\.new'"):
         act(world).messages.move("a.one", "a.new")
     assert act(world).messages.move("a.one", "a.two") == 3
+
+
+def test_a_link_that_may_not_be_detached_is_as_one_that_is_not_there(world: World) -> None:
+    for node, link in (("a.one", "mine"), ("b.one", "hidden")):
+        world.producer(world.model.nodes.find(node), link)
+    told = set()
+    for link in ("c1/hidden", "c1/gone"):
+        with pytest.raises(ForbiddenError) as refused:
+            act(world, NOBODY).operators.detach_link(link)
+        told.add(str(refused.value))
+    assert told == {"user 'nobody' may not change '$broker'"}
+    act(world, INTERNAL).operators.detach_link("c1/hidden")
+    rules = "rules: [{allow: all, users: [alice], addresses: ['a.#']}]"
+    world.model.authority.replace(parse_acl(rules, "acl.yaml"), ())
+    with pytest.raises(ForbiddenError, match=r"'\$broker'"):
+        act(world).operators.detach_link("c1/hidden")
+    act(world).operators.detach_link("c1/mine")
+    assert world.links.ended == ["c1/hidden", "c1/mine"]
+
+
+def test_why_looks_at_no_link_that_may_not_be_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node, link in (("a.one", "mine"), ("b.one", "hidden")):
+        world.consumer(world.model.nodes.find(node), credit=0, link=link)
+    looked: list[str] = []
+    given = world.links.consumers
+
+    def watched(node_name: str | None, only: Callable[[object], bool] | None = None) -> list[ConsumerView]:
+        found = given(node_name, only)
+        looked.extend(view.node for view in found)
+        return found
+
+    monkeypatch.setattr(world.links, "consumers", watched)
+    act(world).diagnostics.why()
+    assert looked == ["a.one"]
+    world.model.authority.replace(parse_acl("rules: [{allow: manage-read, addresses: ['c1/hidden']}]", "x"), ())
+    with pytest.raises(NotFoundError):
+        act(world).diagnostics.why("c1/hidden")
 
 
 # --- the management node
