@@ -29,7 +29,7 @@ class AuthorizedModel:
 
     def __init__(self, model: Model, identity: Identity = INTERNAL) -> None:
         self._model = model
-        self._rights = RequestPermissions(model.engine, model.authority, identity)
+        self._rights = RequestPermissions(model.engine, model.authority, model.ownership, identity)
         self._user = "" if is_internal(identity) else identity.user
         self.nodes = self._guarded("nodes", model.nodes)
         self.bridges = self._guarded("bridges", model.bridges)

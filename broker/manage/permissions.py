@@ -8,10 +8,12 @@ from broker.config.patterns import ONE, REST
 from broker.config.synonyms import from_arguments
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.manage.access import BROKER, AccessControl
+from broker.errors import ForbiddenError
+from broker.manage.access import BROKER, TEMPORARY, AccessControl, is_internal, refusal
 from broker.manage.attributes import PREFIX
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
+from broker.manage.ownership import Ownership
 from broker.manage.views import ConsumerView, ProducerView
 from broker.security.acl import Action
 from broker.security.identity import Identity
@@ -22,6 +24,8 @@ OF_THE_BROKER = frozenset(
 )
 LINKS = (ProducerView, ConsumerView)
 HANDLED = (Action.MANAGE_READ, Action.MANAGE_WRITE, Action.DELETE)
+# The rights that give messages to whoever uses them.
+READING = (Action.BROWSE, Action.MOVE)
 
 
 class RequestPermissions:
@@ -30,10 +34,13 @@ class RequestPermissions:
     ``made`` are the nodes this request has made or changed, which it may show afterwards.
     """
 
-    def __init__(self, engine: Engine, authority: AccessControl, identity: Identity) -> None:
+    def __init__(
+        self, engine: Engine, authority: AccessControl, ownership: Ownership, identity: Identity
+    ) -> None:
         self.made: set[str] = set()
         self._engine = engine
         self._authority = authority
+        self._ownership = ownership
         self._identity = identity
 
     # --- addresses
@@ -43,8 +50,19 @@ class RequestPermissions:
         self._authority.require(self._identity, action, address)
 
     def require_node(self, action: Action, name: str) -> None:
-        """Require a right at a node; at a subscription its topic's counts."""
-        self.require(action, self._place(name))
+        """Require a right at a node; at a subscription its topic's counts. Nobody reads others' replies."""
+        place = self._place(name)
+        self.require(action, place)
+        if action in READING:
+            self.require_own(action, place)
+
+    def require_own(self, action: Action, name: str) -> None:
+        """Require that a node, if it was made for a link, is theirs: whatever rules say, as for a receiver."""
+        node = self._engine.topology.nodes.get(name) if name.startswith(f"{TEMPORARY}/") else None
+        if node is None or self._authority.is_open or is_internal(self._identity):
+            return
+        if self._ownership.user(node) != self._identity.user:
+            raise ForbiddenError(refusal(self._identity, action, name))
 
     def allows_node(self, action: Action, name: str) -> bool:
         """Return whether ``require_node`` would pass."""
@@ -72,11 +90,14 @@ class RequestPermissions:
         if name not in self._engine.topology.nodes:
             self.require(Action.CREATE, name)
 
-    def require_ends(self, *ends: str) -> None:
-        """Require to change both ends of a binding or a bridge, and to make those that aren't there."""
-        for end in ends:
+    def require_ends(self, source: str, target: str) -> None:
+        """Require to change both ends of a binding or a bridge, and to make those that aren't there; the
+        source's messages are read by it.
+        """
+        for end in (source, target):
             self.require(Action.MANAGE_WRITE, end)
             self.require_made(end)
+        self.require_own(Action.MANAGE_WRITE, source)
 
     def require_dead_letters(self, arguments: Mapping[str, object]) -> None:
         """Require to send to the place of dead letters that arguments name, and to make it."""

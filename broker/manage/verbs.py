@@ -87,7 +87,9 @@ def _create(call: Call) -> None:
 
 
 def _update(call: Call) -> None:
+    """Dead letters go where the settings say: whoever changes them can have the messages."""
     call.rights.require(Action.MANAGE_WRITE, call.given["name"])
+    call.rights.require_own(Action.MANAGE_WRITE, call.given["name"])
     call.rights.require_dead_letters(call.given["arguments"])
 
 
@@ -95,7 +97,7 @@ def _bind(call: Call) -> None:
     call.rights.require_ends(call.given["source"], call.given["target"])
 
 
-def _bridge_ends(call: Call) -> tuple[str, ...]:
+def _bridge_ends(call: Call) -> tuple[str, str]:
     return ends_of(call.given["name"], call.given["attributes"])
 
 

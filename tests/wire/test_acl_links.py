@@ -14,6 +14,7 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.secured import Secured
 from tests.wire.terminus import LASTING, Asks, close, detach, is_silent, send, take
@@ -193,6 +194,36 @@ def test_nobody_reads_anothers_replies(start_broker: StartBroker, tmp_path: Path
         refusal(lambda: bob.create_receiver(address))
         refusal(lambda: bob.create_receiver(address, options=COPY))
         alice.create_receiver(address)
+        topic = alice.create_receiver(None, dynamic=True, options=Asks("topic"))
+        published = topic.link.remote_source.address
+        with Management(secured.url("bob")) as theirs, Management(secured.url("alice")) as hers:
+            for kind in ("queue", "topic"):
+                theirs.call("CREATE", f"org.sluice.{kind}", f"bobs.{kind}", {})
+            for attempt in _ways_to_read(address, published):
+                with pytest.raises(OperatorError, match=r"user 'bob' may not \w+( messages of)? '\$temporary/"):
+                    theirs.call(**attempt)
+                if attempt["operation"] != "CREATE":
+                    hers.call(**attempt)
+            # To clear away needs those rights only, and shows nothing.
+            theirs.call("purge", body={"name": address})
+            theirs.call("DELETE", "org.sluice.queue", address)
+
+
+def _ways_to_read(address: str, published: str) -> list[dict[str, Any]]:
+    """Return what management has to get at the messages of a queue, or of a topic."""
+    letters = {"dead_letter_address": "bobs.queue"}
+    return [
+        {"operation": "browse", "body": {"name": address}},
+        {"operation": "delayed", "body": {"name": address}},
+        {"operation": "move", "body": {"source": address, "target": "bobs.queue"}},
+        {"operation": "UPDATE", "type": "org.sluice.queue", "name": address, "attributes": letters},
+        {
+            "operation": "CREATE",
+            "type": "org.sluice.binding",
+            "attributes": {"source": published, "target": "bobs.queue"},
+        },
+        {"operation": "CREATE", "type": "org.sluice.bridge", "name": f"{address}->bobs.queue"},
+    ]
 
 
 # --- the anonymous relay
