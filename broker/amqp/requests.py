@@ -75,7 +75,8 @@ class ManagementRequests:
     def answer_oldest(self) -> None:
         """Answer the oldest request that waits."""
         peer, request, done = self.waiting.popleft()
-        if peer in self._peers:
+        # One that the broker has closed, as with its user, stays among them until its socket goes.
+        if peer in self._peers and not peer.wire.parting:
             self._answer(peer, request)
             done()
 

@@ -61,12 +61,21 @@ DELAYED_DELIVERY = "DELAYED_DELIVERY"
 class ConnectionControl:
     """A connection that has authenticated, between its client's open and its close.
 
-    ``opened`` is called once the client has opened it and may stay.
+    ``opened`` is called once the client has opened it and may stay, ``closes`` once the broker closes it.
     """
 
     __slots__ = (
-        *("_attach", "_barred", "_client", "_entered", "_links", "_opened", "_permissions", "_report"),
-        *("_sessions", "_socket_is_closed", "address", "collector", "connection", "container", "door"),
+        *("_attach", "_barred", "_client", "_closes", "_entered", "_links", "_opened", "_permissions"),
+        *(
+            "_report",
+            "_sessions",
+            "_socket_is_closed",
+            "address",
+            "collector",
+            "connection",
+            "container",
+            "door",
+        ),
         *("id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
     )
 
@@ -78,6 +87,7 @@ class ConnectionControl:
         identity: Identity,
         door: ListenerTrust,
         opened: Callable[[], None],
+        closes: Callable[[], None],
         tls: TlsStream | None = None,
     ) -> None:
         self.container = container
@@ -91,7 +101,8 @@ class ConnectionControl:
         self.opened_ns = container.engine.turn.now_ns
         self.replies: dict[str, Node] = {}
         self._opened = opened
-        # Whether it was refused as a whole: nothing it says is heard then, but that it goes.
+        self._closes = closes
+        # Whether the broker has closed it: nothing it says is heard then, but that it goes.
         self._barred = False
         # Whether it is counted among the connections that are open.
         self._entered = False
@@ -262,8 +273,11 @@ class ConnectionControl:
         self.close("amqp:internal-error", "an internal error ended this connection")
 
     def close(self, condition: str, text: str, info: Any = None) -> None:
-        """Close the connection with an error, which may say more."""
+        """Close the connection with an error, which may say more; nothing is done for its client any more."""
         self._report.ends(condition, text)
+        if not self._barred:
+            self._barred = True
+            self._closes()
         if self.wire.incoming.limit:
             self.container.quotas.refuse(self.wire.incoming.limit)
             self.wire.incoming.limit = ""
@@ -334,7 +348,6 @@ class ConnectionControl:
         """Close the connection of a user who may have none, here or at all."""
         refusal = self._permissions.connects(self._client.host)
         if refusal and not self._barred:
-            self._barred = True
             self.close(UNAUTHORIZED, refusal)
 
     # --- Proton's events
@@ -361,7 +374,6 @@ class ConnectionControl:
         self._report.opened(self.identity.mechanism)
         self._check_connects()
         if refused and not self._barred:
-            self._barred = True
             self._close_for(sole.refusal(client.name))
 
     def _enter(self) -> bool:
@@ -376,7 +388,6 @@ class ConnectionControl:
             self._entered = quotas.enter(*whose)
             return True
         quotas.refuse(over.limit)
-        self._barred = True
         count = quotas.may_tell(f"{over.limit} {self.user}", self.container.engine.turn.now_ns)
         if count:
             self._report.refused(over.limit, over.most, count)

@@ -151,9 +151,9 @@ class ClientHandshakes:
         if handshake.seconds:
             client.until_ns = time.monotonic_ns() + int(handshake.seconds * 1e9)
         tls = None if client.tls is None else client.tls.stream
-        opened = partial(self._timeouts.opened, client)
+        told = partial(self._timeouts.opened, client), partial(self._timeouts.await_closed, client)
         return ConnectionControl(
-            self._container, client.fd, client.address, identity, handshake.door, opened, tls
+            self._container, client.fd, client.address, identity, handshake.door, *told, tls
         )
 
 

@@ -11,7 +11,7 @@ from broker.loggers import about
 
 log = logging.getLogger("sluice.amqp")
 
-# How long one whose input has ended may take to read what is left for it.
+# How long one whose input has ended, or that the broker has closed, may take to read what is left for it.
 DRAIN_NS = 10_000_000_000
 MILLISECOND_NS = 1_000_000
 
@@ -82,6 +82,10 @@ class ClientTimeouts:
 
         self._sockets.at(client.taken_ns + most_ns, client, "send", check)
 
+    def await_closed(self, client: ClientSocket) -> None:
+        """Give a client that the broker has closed a while to read that, however slowly it reads."""
+        self.await_drained(client, time.monotonic_ns())
+
     def await_drained(self, client: ClientSocket, now_ns: int) -> None:
-        """Give a client whose input has ended a while to read what is left for it."""
+        """Give a client whose connection is over a while to read what is left for it."""
         self._sockets.at(now_ns + DRAIN_NS, client, "drain", lambda _: self._sockets.close(client))

@@ -100,6 +100,18 @@ def test_the_request_of_a_connection_that_is_gone_is_not_carried_out(world: Amqp
     client.close()
 
 
+def test_the_request_of_a_connection_that_was_closed_is_not_carried_out(world: AmqpWorld) -> None:
+    """Its user may be deleted, and its socket is there as long as it is told so."""
+    world.begun("asking")
+    control = world.connection("asking")
+    told: list[str] = []
+    world.container.requests.manage(control, request(), lambda: told.append("answered"))
+    control.close("amqp:unauthorized-access", "no user any more")
+    assert control in world.registry.peers
+    world.container.requests.answer_oldest()
+    assert told == []
+
+
 def test_a_request_that_is_too_long_is_rejected() -> None:
     world = AmqpWorld(limits={"max_request_size": 4096})
     try:

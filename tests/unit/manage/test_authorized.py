@@ -312,9 +312,7 @@ def test_a_link_that_may_not_be_detached_is_as_one_that_is_not_there(world: Worl
     assert world.links.ended == ["c1/hidden", "c1/mine"]
 
 
-def test_why_looks_at_no_link_that_may_not_be_seen(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_looks_at_no_link_that_may_not_be_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for node, link in (("a.one", "mine"), ("b.one", "hidden")):
         world.consumer(world.model.nodes.find(node), credit=0, link=link)
     looked: list[str] = []
@@ -328,7 +326,9 @@ def test_why_looks_at_no_link_that_may_not_be_seen(
     monkeypatch.setattr(world.links, "consumers", watched)
     act(world).diagnostics.why()
     assert looked == ["a.one"]
-    world.model.authority.replace(parse_acl("rules: [{allow: manage-read, addresses: ['c1/hidden']}]", "x"), ())
+    world.model.authority.replace(
+        parse_acl("rules: [{allow: manage-read, addresses: ['c1/hidden']}]", "x"), ()
+    )
     with pytest.raises(NotFoundError):
         act(world).diagnostics.why("c1/hidden")
 

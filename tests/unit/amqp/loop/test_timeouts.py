@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
+
+from broker.amqp.loop.sockets import ClientSocket
+from broker.amqp.loop.timeouts import DRAIN_NS
 from tests.unit.amqp.world import SECOND_NS, AmqpWorld
-from tests.wire.frames import performative, transfer
+from tests.wire.frames import (
+    ATTACH,
+    BODY,
+    DETACH,
+    FLOW,
+    SENDER,
+    SOURCE,
+    TARGET,
+    Described,
+    RawPeer,
+    UByte,
+    performative,
+    transfer,
+)
 
 HOUR_NS = 3600 * SECOND_NS
 
@@ -54,17 +71,64 @@ def test_a_token_that_has_expired_ends_its_connection(world: AmqpWorld) -> None:
     assert client.expect(0x18).condition == "amqp:unauthorized-access"
 
 
-def test_a_client_that_takes_nothing_of_its_output_is_cut_off(world: AmqpWorld) -> None:
-    client = world.begun()
+def fill(world: AmqpWorld, client: RawPeer) -> ClientSocket:
+    """Have the client ask for more than its socket holds, and read nothing of it."""
     client.attach_sender("orders")
     client.await_credit()
     client.attach_receiver("orders")
     body = b"\x00\x53\x77\xb0\x00\x00\x80\x00" + b"x" * (1 << 15)
     for number in range(40):
         client.send(transfer(number, body, settled=True))
-    client.send(performative(0x13, 0, 10_000, 40, 10_000, 1, 0, 1000))
+    client.send(performative(FLOW, 0, 10_000, 40, 10_000, 1, 0, 1000))
     [socket] = world.reactor.clients.values()
     world.until(lambda: socket.armed, "a full socket")
+    return socket
+
+
+def publish_by_relay(world: AmqpWorld, client: RawPeer, address: bytes, number: int) -> None:
+    """Send what makes a queue and puts a message into it, and wait for no answer."""
+    termini = Described(SOURCE), Described(TARGET, [None])
+    to = (
+        b"\x00\x53\x73\xc0"
+        + bytes((len(address) + 5, 3))
+        + b"\x40\x40\xa1"
+        + bytes((len(address),))
+        + address
+    )
+    client.send(performative(ATTACH, "late", 5, SENDER, UByte(2), UByte(0), *termini, None, None, 0))
+    world.turn(10)
+    client.send(transfer(number, to + BODY, handle=5, settled=True))
+    world.turn(10)
+
+
+@pytest.mark.parametrize("ends", ["its token", "an operator"])
+def test_a_client_that_reads_nothing_does_nothing_either_once_it_is_closed(
+    world: AmqpWorld, ends: str
+) -> None:
+    client = world.begun()
+    socket = fill(world, client)
+    publish_by_relay(world, client, b"before", 40)
+    assert world.engine.topology.nodes["before"].received == 1
+    client.send(performative(DETACH, 5, True))
+    world.turn(10)
+    if ends == "its token":
+        socket.until_ns = 1
+        timer = socket.timers["tick"]
+        assert timer.function is not None
+        timer.function(world.engine.turn.now_ns)
+    else:
+        world.registry.close(world.connection().id)
+    assert socket.peer is not None
+    assert socket.peer.wire.parting
+    publish_by_relay(world, client, b"behind", 41)
+    assert not socket.closed
+    assert "behind" not in world.engine.topology.nodes
+    pass_time(world, DRAIN_NS + SECOND_NS)
+    assert socket.closed
+
+
+def test_a_client_that_takes_nothing_of_its_output_is_cut_off(world: AmqpWorld) -> None:
+    socket = fill(world, world.begun())
     pass_time(world, HOUR_NS)
     assert socket.closed
     assert world.container.quotas.refused["send_timeout"] == 1
