@@ -105,6 +105,15 @@ def test_a_refusal_is_the_same_whether_the_node_exists(secured: Secured) -> None
             there = refusal(lambda attempt=attempt: attempt("bob.there"))
             missing = refusal(lambda attempt=attempt: attempt("bob.gone!"))
             assert there.replace("bob.there", "bob.gone!") == missing
+        # Nor whether it is a stream, which has readers of those names.
+        with Management(secured.url("root")) as root:
+            root.call("CREATE", "org.sluice.queue", "bob.stream", {"queue_type": "stream"})
+        for reader in ("r", "$x"):
+            for name in ("bob.stream", "bob.there", "bob.gone!"):
+                address = f"{name}::{reader}"
+                told = refusal(lambda address=address: alice.create_receiver(address))
+                assert told == f"user 'alice' may not receive from '{address}'"
+        assert bob.create_receiver("bob.stream::r")
 
 
 def test_who_may_send_need_not_be_one_who_may_create(secured: Secured) -> None:
@@ -200,7 +209,9 @@ def test_nobody_reads_anothers_replies(start_broker: StartBroker, tmp_path: Path
             for kind in ("queue", "topic"):
                 theirs.call("CREATE", f"org.sluice.{kind}", f"bobs.{kind}", {})
             for attempt in _ways_to_read(address, published):
-                with pytest.raises(OperatorError, match=r"user 'bob' may not \w+( messages of)? '\$temporary/"):
+                with pytest.raises(
+                    OperatorError, match=r"user 'bob' may not \w+( messages of)? '\$temporary/"
+                ):
                     theirs.call(**attempt)
                 if attempt["operation"] != "CREATE":
                     hers.call(**attempt)

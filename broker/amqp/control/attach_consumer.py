@@ -111,14 +111,14 @@ class ConsumerAttach:
 
     def _attach_to_source(self, link: Link, source: Terminus) -> None:
         filters = read_filters(source.filter)
-        stream, reader = ("", "") if source.dynamic else self._names.reader_of(source.address or "")
+        copies = source.distribution_mode == Terminus.DIST_MODE_COPY
+        stream, reader = ("", "") if source.dynamic else self._names.reader_of(source.address or "", copies)
         name = self._names.name_of(stream)
         if not source.dynamic and is_pattern(name):
             self._names.check_host(name)
             self._permissions.require(Action.RECEIVE, name)
             self._subscribe(link, name, filters)
             return
-        copies = source.distribution_mode == Terminus.DIST_MODE_COPY
         reading, place = self._permissions.reading(name, copies)
         if source.dynamic:
             node = self._names.dynamic_node(link, source)

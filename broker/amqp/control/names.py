@@ -92,14 +92,22 @@ class AddressResolver:
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
 
-    def reader_of(self, address: str) -> tuple[str, str]:
+    def reader_of(self, address: str, browses: bool) -> tuple[str, str]:
         """Return the address of a stream and the name of its reader, for `stream::reader`; the address itself
         and an empty name for all others, and where a node bears the whole name.
+
+        A client that may receive from neither is refused by the whole address, whatever there is.
         """
         stream, mark, reader = address.rpartition(READER_MARK)
-        nodes = self._model.nodes
-        if not mark or nodes.is_taken(self.name_of(address)) or not nodes.is_stream(self.name_of(stream)):
+        if not mark:
             return address, ""
+        permissions, nodes = self._permissions, self._model.nodes
+        whole, part = self.name_of(address), self.name_of(stream)
+        if not permissions.allows(*permissions.reading(part, browses)):
+            permissions.require(*permissions.reading(whole, browses))
+        if nodes.is_taken(whole) or not nodes.is_stream(part):
+            return address, ""
+        permissions.require(*permissions.reading(part, browses))
         try:
             return stream, check_name(reader)
         except OperatorError as fault:
