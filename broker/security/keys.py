@@ -7,6 +7,7 @@ there, but not more often than every ten seconds, whatever tokens come.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ class KeyFile:
 
 
 class KeyUrl:
-    """The JWKS behind a URL, fetched when it is needed. For one thread."""
+    """The JWKS behind a URL, fetched when it is needed. Any thread may ask; one fetches, others await that."""
 
     def __init__(
         self,
@@ -65,20 +66,28 @@ class KeyUrl:
         self._now = now
         self._keys: list[jwt.PyJWK] = []
         self._asked_s = self._got_s = float("-inf")
+        self._fetching = threading.Lock()
 
     def find(self, kid: object, algorithm: object, allowed: Sequence[str]) -> jwt.PyJWK:
         """The same; keys that are older than some minutes are fetched before."""
-        if self._now() - self._got_s > FRESH_S:
-            self._renew()
+        seen_s = self._got_s
+        if self._now() - seen_s > FRESH_S:
+            self._renew(seen_s)
         try:
             return chosen(self._keys, kid, algorithm, allowed)
         except jwt.PyJWTError:
-            if not self._renew():
+            if not self._renew(seen_s):
                 raise
             return chosen(self._keys, kid, algorithm, allowed)
 
-    def _renew(self) -> bool:
-        """Whether there are newer keys now. While the issuer can't be reached the old ones hold."""
+    def _renew(self, seen_s: float) -> bool:
+        """Whether there are newer keys now than those got at ``seen_s``. While the issuer can't be reached the
+        old ones hold.
+        """
+        with self._fetching:
+            return self._got_s != seen_s or self._ask()
+
+    def _ask(self) -> bool:
         now_s = self._now()
         if now_s - self._asked_s < AGAIN_S:
             return False
@@ -143,10 +152,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def fetched(url: str) -> bytes:
-    """What the URL gives. OSError (URLError too) if nothing in time."""
+    """What the URL gives. OSError (URLError too) if not all of it comes in time."""
+    until_s = time.monotonic() + FETCH_TIMEOUT_S
     request = Request(url, headers={"Accept": "application/json"})  # noqa: S310 - check_url has seen it
     try:
         with build_opener(_NoRedirect).open(request, timeout=FETCH_TIMEOUT_S) as answer:
-            return bytes(answer.read(LARGEST_BYTES + 1))
+            found = b""
+            while len(found) <= LARGEST_BYTES and (part := answer.read1(LARGEST_BYTES)):
+                found += part
+                if time.monotonic() > until_s:
+                    raise TimeoutError("the keys come too slowly")
+            return found
     except URLError as fault:
         raise OSError(str(fault.reason)) from fault

@@ -7,10 +7,11 @@ import json
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import jwt
@@ -218,6 +219,26 @@ def test_a_new_key_is_asked_for_but_unknown_names_are_no_flood() -> None:
     issuer.now_s += AGAIN_S
     assert keys.find("new", "RS256", RULES.algorithms).key_id == "new"
     assert issuer.asked == 2
+
+
+def test_those_who_ask_while_keys_are_fetched_get_them_too() -> None:
+    issuer, begun, goes_on = Issuer(), Event(), Event()
+
+    def slow(url: str) -> bytes:
+        begun.set()
+        assert goes_on.wait(20)
+        return issuer.fetch(url)
+
+    keys = KeyUrl("https://id.example.org/keys", slow, lambda: issuer.now_s)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(keys.find, "one", "RS256", RULES.algorithms)
+        assert begun.wait(20)
+        second = pool.submit(keys.find, "two", "ES256", RULES.algorithms)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        goes_on.set()
+        assert (first.result(20).key_id, second.result(20).key_id) == ("one", "two")
+    assert issuer.asked == 1
 
 
 def test_while_the_issuer_is_away_the_old_keys_hold() -> None:

@@ -176,6 +176,14 @@ def test_a_token_of_the_issuer_is_believed_and_no_other(start_broker: StartBroke
     ):
         assert (refused.status, refused.error) == (401, "this token is not valid here")
         assert "Bearer" in refused.headers["www-authenticate"]
+    settings = broker.config_file.read_text()
+    broker.config_file.write_text(settings.replace(FAST, GUESSES))
+    broker.signal(signal.SIGHUP)
+    broker.wait_for_log("reloaded")
+    statuses = [asked(stranger).status for _ in range(6)]
+    assert statuses[-1] == 429
+    delayed = asked()
+    assert (delayed.status, "retry-after" in delayed.headers) == (429, True)
     long = api.call("GET", "/session", headers={"Authorization": "Bearer " + "x" * 13_000})
     assert (long.status, long.error) == (401, "this token is too long")
     assert "eyJ" not in broker.log

@@ -66,17 +66,8 @@ class ConnectionControl:
 
     __slots__ = (
         *("_attach", "_barred", "_client", "_closes", "_entered", "_links", "_opened", "_permissions"),
-        *(
-            "_report",
-            "_sessions",
-            "_socket_is_closed",
-            "address",
-            "collector",
-            "connection",
-            "container",
-            "door",
-        ),
-        *("id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
+        *("_report", "_sessions", "_socket_is_closed", "address", "collector", "connection", "container"),
+        *("door", "id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
     )
 
     def __init__(

@@ -54,9 +54,11 @@ class Admission:
         self.authentication = authentication
         self.attempts = Attempts() if attempts is None else attempts
         self.totals: Counter[tuple[str, str]] = Counter()
-        # By address, beside the one that is worked on.
-        self._queues: dict[str, deque[_Task]] = {}
+        # By address, passwords and tokens apart, beside the one that is worked on.
+        self._queues: dict[tuple[str, bool], deque[_Task]] = {}
         self._worker = Worker()
+        # An issuer that is slow to give its keys holds up nobody with a password.
+        self._token_worker = Worker()
         # Handshakes whose tokens are checked by the issuer that is believed now.
         self._believing: WeakSet[Handshake] = WeakSet()
 
@@ -73,10 +75,10 @@ class Admission:
     def work(self, handshake: Handshake, address: str, now: Now, post: Post, done: Done) -> None:
         """Do a handshake's work elsewhere; ``done`` gets the result by way of ``post``, never at once.
 
-        One address's are done one after the other: what it got wrong counts before its next is looked at,
+        One address's passwords are done one after the other, and its tokens: what it got wrong counts before its next is looked at,
         and it doesn't keep others waiting.
         """
-        key = key_of(address)
+        key = key_of(address), handshake.mechanism in BY_TOKEN
         task = _Task(handshake, partial(self._blocked, address, now), post, done)
         queue = self._queues.get(key)
         if queue is None:
@@ -87,7 +89,7 @@ class Admission:
         else:
             post(partial(done, BUSY))
 
-    def _start(self, key: str, task: _Task) -> None:
+    def _start(self, key: tuple[str, bool], task: _Task) -> None:
         def hand_over(result: Accepted | Refused) -> None:
             task.post(partial(finish, result))
 
@@ -100,8 +102,9 @@ class Admission:
                 del self._queues[key]
 
         work = task.handshake.work
+        worker = self._token_worker if key[1] else self._worker
         # None: it has gone away meanwhile.
-        if work is None or task.blocked() or not self._worker.submit(work, hand_over):
+        if work is None or task.blocked() or not worker.submit(work, hand_over):
             hand_over(BUSY)
 
     def settled(self, handshake: Handshake, address: str, now_ns: int) -> None:
@@ -170,6 +173,7 @@ class Admission:
     def stop(self) -> None:
         """Nobody comes any more."""
         self._worker.stop()
+        self._token_worker.stop()
 
 
 def why_gone(identity: Identity) -> str:

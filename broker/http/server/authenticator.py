@@ -19,7 +19,7 @@ from broker.config.networks import written
 from broker.http.server import cookies
 from broker.http.server.access import Access
 from broker.http.server.calls import Ask
-from broker.http.server.credentials import LoginDelay, Passwords, basic, challenge, scheme
+from broker.http.server.credentials import LoginDelay, Passwords, Throttle, basic, challenge, scheme
 from broker.http.server.request_rate import RequestRate
 from broker.http.server.sessions import Session, Sessions
 from broker.http.server.threads import Threads
@@ -90,6 +90,7 @@ class HttpAuthenticator:
         self.sessions = Sessions(0, 0)
         self._take_times()
         self._passwords = Passwords(access.attempts, ask, threads, now_ns)
+        self._throttle = Throttle(access.attempts, ask, now_ns)
         self._threads = threads
         self._now_ns = now_ns
         self._writes = RequestRate(access.rates.writes)
@@ -184,8 +185,7 @@ class HttpAuthenticator:
     async def _by_password(self, scope: Scope, users: Users, user: str, password: str) -> Identity | Rejected:
         found = await self._passwords.check(users, user, password, address_of(scope))
         if isinstance(found, LoginDelay):
-            reason = f"too many attempts failed from this address: wait {found.seconds} s"
-            return Rejected(429, reason, (("Retry-After", str(found.seconds)),))
+            return _delayed(found)
         if found is not None:
             return found
         # Names nobody has may be passwords that were typed into the wrong field.
@@ -197,11 +197,15 @@ class HttpAuthenticator:
         if len(token) > LONGEST_TOKEN:
             return self._unknown(scope, "this token is too long")
         try:
-            identity, left_s = await self._threads.run(partial(tokens.identify, token, "OAUTHBEARER"))
+            check = partial(tokens.identify, token, "OAUTHBEARER")
+            found = await self._threads.run(partial(self._throttle.run, address_of(scope), check))
         except TokenError as fault:
             peer = peer_of(scope)
             log.warning("HTTP %s: token refused: %s", peer, fault, extra=about(peer, reason=str(fault)))
             return self._unknown(scope, "this token is not valid here")
+        if found is None or isinstance(found, LoginDelay):
+            return _delayed(found or LoginDelay(1))
+        identity, left_s = found
         until_ns = self._now_ns() + int(left_s * SECOND_NS)
 
         def again() -> Identity | None:
@@ -272,6 +276,11 @@ def _proof(users: Users, user: str) -> object:
 
 def _is_tls(scope: Scope) -> bool:
     return bool(scope.get("scheme") == "https")
+
+
+def _delayed(delay: LoginDelay) -> Rejected:
+    reason = f"too many attempts failed from this address: wait {delay.seconds} s"
+    return Rejected(429, reason, (("Retry-After", str(delay.seconds)),))
 
 
 def _too_many(wait_ns: int, what: str) -> Rejected | None:

@@ -15,10 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from broker.config.networks import network_of
 from broker.http.server.calls import Ask
 from broker.http.server.threads import Threads
+from broker.security.exchange import TokenError
 from broker.security.identity import Identity
 from broker.security.throttle import Attempts
 from broker.security.users import LONGEST_NAME, LONGEST_PASSWORD, Users
@@ -29,6 +31,8 @@ REMEMBERED_NS = 60 * 1_000_000_000
 MOST_CHECKS = 2
 REALM = 'realm="sluice"'
 
+Found = TypeVar("Found")
+
 
 @dataclass(frozen=True, slots=True)
 class LoginDelay:
@@ -37,15 +41,42 @@ class LoginDelay:
     seconds: int
 
 
-class Passwords:
-    """Checks passwords against whatever users there are by then; used on the HTTP loop's thread only.
+class Throttle:
+    """Checks of passwords and tokens, by the pauses of their addresses; used in threads of their own.
 
     ``attempts`` are the reactor's, and are asked by way of ``ask``.
     """
 
-    def __init__(self, attempts: Attempts, ask: Ask, threads: Threads, now_ns: Callable[[], int]) -> None:
+    def __init__(self, attempts: Attempts, ask: Ask, now_ns: Callable[[], int]) -> None:
         self._attempts = attempts
         self._ask = ask
+        self._now_ns = now_ns
+
+    def run(self, address: str, check: Callable[[], Found | None]) -> Found | LoginDelay | None:
+        """Do a check unless its address has to wait; None from it, or TokenError, is a failure and counts."""
+        blocked_ms = self._ask(lambda: self._attempts.blocked(address, self._now_ns()))
+        if blocked_ms > 0:
+            return LoginDelay(-(-blocked_ms // 1000))
+        try:
+            found = check()
+        except TokenError:
+            self._failed(address)
+            raise
+        if found is None:
+            self._failed(address)
+        else:
+            self._ask(lambda: self._attempts.succeeded(address))
+        return found
+
+    def _failed(self, address: str) -> None:
+        self._ask(lambda: self._attempts.failed(address, self._now_ns()))
+
+
+class Passwords:
+    """Checks passwords against whatever users there are by then; used on the HTTP loop's thread only."""
+
+    def __init__(self, attempts: Attempts, ask: Ask, threads: Threads, now_ns: Callable[[], int]) -> None:
+        self._throttle = Throttle(attempts, ask, now_ns)
         self._threads = threads
         self._now_ns = now_ns
         self._key = secrets.token_bytes(32)
@@ -74,16 +105,7 @@ class Passwords:
         return checked
 
     def _checked(self, users: Users, user: str, password: str, address: str) -> Identity | LoginDelay | None:
-        """In a thread of its own; its address is asked about before, and counted after."""
-        blocked_ms = self._ask(lambda: self._attempts.blocked(address, self._now_ns()))
-        if blocked_ms > 0:
-            return LoginDelay(-(-blocked_ms // 1000))
-        found = users.verify(user, password)
-        if found is None:
-            self._ask(lambda: self._attempts.failed(address, self._now_ns()))
-        else:
-            self._ask(lambda: self._attempts.succeeded(address))
-        return found
+        return self._throttle.run(address, lambda: users.verify(user, password))
 
     def _recall(self, users: Users, key: bytes) -> Identity | None:
         if users is not self._of:

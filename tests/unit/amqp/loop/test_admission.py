@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from queue import Queue
+from threading import Event
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from broker.amqp.control.live import LiveConnection
+from broker.amqp.control.sasl import Handshake
 from broker.amqp.loop.admission import Admission
 from broker.codec import sasl
 from broker.codec.sasl import AMQP_HEADER, SASL_HEADER
 from broker.config.security import USUAL, Security
 from broker.security.authentication import Authentication
-from broker.security.exchange import Accepted, ListenerTrust
+from broker.security.exchange import Accepted, ListenerTrust, Refused, Work
 from broker.security.identity import ANONYMOUS, BROKER, Identity
 from broker.security.keys import Keys
 from broker.security.tokens import TokenRules, Tokens
@@ -113,4 +118,26 @@ def test_a_token_on_its_way_in(issuer: str, arrives: bool) -> None:
         assert handshake.done
         assert (admission.arrived(handshake) is not None) == arrives
     finally:
+        admission.stop()
+
+
+def test_a_slow_issuer_holds_up_no_password() -> None:
+    admission, goes_on, done = Admission(BEFORE), Event(), Queue[Accepted | Refused]()
+
+    def begin(mechanism: str, run: Callable[[], Accepted]) -> None:
+        handshake = cast("Handshake", SimpleNamespace(mechanism=mechanism, work=Work(run)))
+        admission.work(handshake, "10.0.0.1:5", lambda: 0, lambda function: function(), done.put)
+
+    def slow() -> Accepted:
+        assert goes_on.wait(20)
+        return Accepted(TOKEN)
+
+    try:
+        begin("OAUTHBEARER", slow)
+        begin("PLAIN", lambda: Accepted(PASSWORD))
+        assert done.get(timeout=20) == Accepted(PASSWORD)
+        goes_on.set()
+        assert done.get(timeout=20) == Accepted(TOKEN)
+    finally:
+        goes_on.set()
         admission.stop()
