@@ -9,6 +9,7 @@ from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped
 
 from broker.security.exchange import Accepted, Challenge, Refused, Step
 from broker.security.identity import Identity
+from broker.security.simple import shown
 from broker.security.users import HASHES, Users
 
 # Nothing of SCRAM is longer, and preparing a name takes time for each of its characters.
@@ -36,7 +37,8 @@ class Scram:
                 raise ValueError
             return self._first(text) if self._step == 1 else self._final(text)
         except (ScramException, ValueError):
-            return Refused(f"{self._mechanism} for {self._user!r}: no such user, or the proof is wrong")
+            whom = shown(self._users, self._user)
+            return Refused(f"{self._mechanism} for {whom}: no such user, or the proof is wrong")
 
     def _first(self, text: str) -> Step:
         if text[:2] in ("n,", "y,") and text[2:3] != ",":

@@ -59,8 +59,14 @@ class Plain:
     def _check(self, other: str, user: str, password: str) -> Accepted | Refused:
         identity = self._users.verify(user, password)
         if identity is None:
-            return Refused(f"PLAIN for {user!r}: no such user, or the password is wrong")
+            whom = shown(self._users, prepared(user))
+            return Refused(f"PLAIN for {whom}: no such user, or the password is wrong")
         return acting(self._users, identity, other)
+
+
+def shown(users: Users, user: str) -> str:
+    """Return a name as the log may have it: one that nobody has may be a password in the wrong field."""
+    return repr(user) if user in users else "somebody unknown"
 
 
 def acting(users: Users, identity: Identity, other: str) -> Accepted | Refused:

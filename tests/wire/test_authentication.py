@@ -429,6 +429,23 @@ def read_metrics(broker: RunningBroker) -> dict[str, float]:
     return {labels: float(value) for labels, value in found}
 
 
+def test_a_name_that_nobody_has_is_in_no_log(start_broker: StartBroker, users: Path) -> None:
+    """It may be a password that was typed into the wrong field."""
+    guarded = start_broker(settings_of(users))
+    assert attempt(guarded, "PLAIN", plain("my-secret-word")) == AUTH
+    assert attempt(guarded, "PLAIN", plain("alice", "wrong")) == AUTH
+    guarded.wait_for_log("PLAIN for somebody unknown")
+    guarded.wait_for_log("PLAIN for 'alice'")
+    with stranger(guarded) as peer:
+        peer.send(sasl.init("SCRAM-SHA-256", ScramSide("other-secret").first()))
+        while b"s=" not in peer.frame():
+            pass
+        peer.send(sasl.response(b"c=biws,r=x,p=AAAA"))
+        assert peer.outcome() == AUTH
+    guarded.wait_for_log("SCRAM-SHA-256 for somebody unknown")
+    assert "secret" not in guarded.log
+
+
 # --- reloading
 
 
