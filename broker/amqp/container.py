@@ -73,7 +73,13 @@ class Container:
         # All that is no message has its time from here.
         self.lane = ControlQuota(settings.limits.control_share, time.monotonic_ns())
         self.requests = ManagementRequests(
-            model, settings.limits, self.quotas, self.lane, self.peers, self.inbox.post
+            model,
+            settings.limits,
+            settings.virtual_hosts,
+            self.quotas,
+            self.lane,
+            self.peers,
+            self.inbox.post,
         )
         defaults = settings.flow.defaults.without_letters("temporary")
         self.temporary = TemporaryNodes(model, defaults, self.peers)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
+from broker.amqp.control.addresses import inside, is_foreign, parsed
 from broker.amqp.control.live import LiveConnection
 from broker.amqp.loop.client_quotas import Quotas
 from broker.amqp.loop.control_quota import ControlQuota
@@ -36,6 +37,7 @@ class ManagementRequests:
         self,
         model: Model,
         limits: Limits,
+        virtual_hosts: Sequence[str],
         quotas: Quotas,
         lane: ControlQuota,
         peers: Collection[LiveConnection],
@@ -44,6 +46,7 @@ class ManagementRequests:
         self._model = model
         self._engine = model.engine
         self._most_waiting = limits.max_waiting_requests
+        self._hosts = virtual_hosts
         self._quotas = quotas
         self._lane = lane
         self._peers = peers
@@ -119,8 +122,8 @@ class ManagementRequests:
     def _reply(self, peer: LiveConnection, reply_to: str, reply: bytes) -> None:
         """Send an answer; one that nobody waits for any more, or reads, is dropped."""
         node = peer.replies.get(reply_to)
-        if node is None and self._may_answer_at(peer, reply_to):
-            node = self._engine.topology.nodes.get(reply_to)
+        if node is None:
+            node = self._node_of(peer, reply_to)
         if node is None or node.is_topic:
             text = "the management reply has nowhere to go: no node %a"
             log.info(text, reply_to, extra=peer.about())
@@ -131,6 +134,13 @@ class ManagementRequests:
             return
         # Everything that the answer promises is on disk before anybody can read it.
         self._engine.intake.put_behind(node, reply)
+
+    def _node_of(self, peer: LiveConnection, reply_to: str) -> Node | None:
+        """The node of an address as a client of its virtual host writes it; None if nothing goes there."""
+        name = inside(peer.host, parsed(reply_to).name)
+        if is_foreign(peer.host, name, self._hosts) or not self._may_answer_at(peer, name):
+            return None
+        return self._engine.topology.nodes.get(name)
 
     def _may_answer_at(self, peer: LiveConnection, reply_to: str) -> bool:
         """Whether the client may send there, or had the node made for answers."""

@@ -190,6 +190,11 @@ class ConnectionControl:
         return self._client.name
 
     @property
+    def host(self) -> str:
+        """The client's virtual host, empty for the common one."""
+        return self._client.host
+
+    @property
     def is_open(self) -> bool:
         """True once the client has opened its connection."""
         return not self.connection.state & Endpoint.REMOTE_UNINIT

@@ -37,6 +37,11 @@ class LiveConnection(Protocol):
         ...
 
     @property
+    def host(self) -> str:
+        """Its virtual host, empty for the common one."""
+        ...
+
+    @property
     def maker(self) -> str:
         """The user whose nodes those are that it makes; empty for the broker's own connections."""
         ...

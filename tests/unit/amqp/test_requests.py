@@ -10,7 +10,7 @@ from proton import Message
 
 from broker.amqp.requests import UNREAD_BYTES
 from tests.unit.amqp.world import AmqpWorld, attach
-from tests.wire.frames import DISPOSITION, FLOW, REJECTED, TRANSFER, RawPeer, performative, transfer
+from tests.wire.frames import DISPOSITION, FLOW, OPEN, REJECTED, TRANSFER, RawPeer, performative, transfer
 
 
 def request(operation: str = "GET-TYPES", reply_to: str = "me", **properties: str) -> bytes:
@@ -48,6 +48,32 @@ def test_an_answer_without_a_place_is_dropped_with_a_line(
     client.expect(TRANSFER)
     assert "no node 'nowhere'" in caplog.text
     assert "nowhere" not in world.engine.topology.nodes
+
+
+def test_an_answer_goes_where_the_virtual_host_of_the_client_has_that_address() -> None:
+    world = AmqpWorld(hosts=["shop"])
+    try:
+        for name in ("answers", "shop/answers"):
+            world.model.nodes.create("queue", name, {})
+        client = world.client().authenticate()
+        client.send(performative(OPEN, "till", "shop", 65_536, 100))
+        client.read_bytes(8)
+        client.expect(OPEN)
+        client.begin().attach_sender("$management")
+        client.await_credit()
+        for number, reply_to in enumerate(("answers", "/answers", "queue://answers")):
+            client.send(transfer(number, request(reply_to=reply_to)))
+            client.expect(DISPOSITION)
+        nodes = world.engine.topology.nodes
+        assert (nodes["answers"].received, nodes["shop/answers"].received) == (0, 3)
+        outside = world.begun("outside")
+        outside.attach_sender("$management")
+        outside.await_credit()
+        outside.send(transfer(0, request(reply_to="shop/answers")))
+        outside.expect(DISPOSITION)
+        assert nodes["shop/answers"].received == 3
+    finally:
+        world.close()
 
 
 def test_what_is_no_request_is_ignored_with_a_line(
