@@ -90,7 +90,7 @@ def _bearer(authentication: Authentication, mechanism: str, _door: ListenerTrust
 
 
 _BEGIN: dict[str, Begin] = {
-    "EXTERNAL": lambda mine, _, door: External(mine.known(), door.external_user),
+    "EXTERNAL": lambda mine, _, door: External(mine.known(), door.external_user, door.external_until_s),
     "SCRAM-SHA-512": _scram,
     "SCRAM-SHA-256": _scram,
     "OAUTHBEARER": _bearer,

@@ -66,12 +66,14 @@ class Exchange(Protocol):
 class ListenerTrust:
     """How a client came: what the listener and TLS know of it before it says a word.
 
-    ``external_user`` is whom its certificate belongs to. ``own``: it is the broker itself, for a route.
+    ``external_user`` is whom its certificate belongs to, until ``external_until_s`` (since the epoch; 0 for
+    good). ``own``: it is the broker itself, for a route.
     ``listener`` is the port's URL, as its setting has it.
     """
 
     loopback: bool = False
     secure: bool = False
     external_user: str = ""
+    external_until_s: float = 0.0
     own: bool = False
     listener: str = ""

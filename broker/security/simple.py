@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from broker.security.exchange import Accepted, Challenge, Refused, Step, Work
@@ -23,17 +24,24 @@ class Anonymous:
 class External:
     """Who the certificate belongs to; TLS has checked it and said the name."""
 
-    def __init__(self, users: Users, user: str) -> None:
+    def __init__(self, users: Users, user: str, until_s: float = 0.0) -> None:
         self._users = users
         self._user = user
+        self._until_s = until_s
 
     def respond(self, response: bytes | None) -> Step:
         """Empty, or the name of whom the client would act as."""
         identity = Identity(self._user, self._users.groups(self._user), "EXTERNAL")
         try:
-            return acting(self._users, identity, (response or b"").decode())
+            step = acting(self._users, identity, (response or b"").decode())
         except UnicodeDecodeError:
             return Refused("EXTERNAL: a name that is not UTF-8", is_guess=False)
+        if not self._until_s or isinstance(step, Refused):
+            return step
+        left_s = self._until_s - time.time()
+        if left_s <= 0:
+            return Refused("EXTERNAL: the certificate has expired", is_guess=False)
+        return replace(step, seconds=left_s)
 
 
 class Plain:

@@ -96,6 +96,11 @@ def server_context(settings: Tls) -> ssl.SSLContext:
     return context
 
 
+def expires_s(certificate: Mapping[str, Any] | None) -> float:
+    """When a verified certificate is over, in seconds since the epoch; 0 without one."""
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"])) if certificate else 0.0
+
+
 def has_expired(certificate: Mapping[str, Any]) -> bool:
     """Whether a certificate that was verified once is over by now: a resumed session isn't verified again."""
     return bool(ssl.cert_time_to_seconds(certificate["notAfter"]) < datetime.now(UTC).timestamp())

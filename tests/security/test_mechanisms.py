@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import time
 from base64 import b64decode
+from dataclasses import replace
 
 import pytest
 
@@ -250,6 +252,11 @@ def test_external() -> None:
     accepted = begun("EXTERNAL", door).respond(None)
     assert accepted == Accepted(Identity("alice", frozenset({"writers"}), "EXTERNAL"))
     assert begun("EXTERNAL", door).respond(b"alice") == accepted
+    lasting = begun("EXTERNAL", replace(door, external_until_s=time.time() + 60)).respond(None)
+    assert isinstance(lasting, Accepted)
+    assert 0 < lasting.seconds <= 60
+    over = begun("EXTERNAL", replace(door, external_until_s=time.time() - 1)).respond(None)
+    assert over == Refused("EXTERNAL: the certificate has expired", is_guess=False)
     assert isinstance(begun("EXTERNAL", door).respond(b"bob"), Refused)
     assert isinstance(begun("EXTERNAL", door).respond(b"\xff"), Refused)
     stranger = begun("EXTERNAL", ListenerTrust(False, True, "CN=device 7")).respond(b"")

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from datetime import timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
 
@@ -91,6 +92,21 @@ def test_a_certificate_says_who_it_is(served: RunningBroker, pki: Pki) -> None:
     assert call(served, alice, "GET", "/session", headers=basic("rita")).body["user"] == "rita"
     assert call(served, alice, "GET", "/session", headers=basic("rita", "no")).status == 401
     assert call(served, pki.context(), "GET", "/session").status == 401
+
+
+def test_a_certificate_that_expires_says_nothing_any_more(served: RunningBroker, pki: Pki) -> None:
+    context = pki.context(pki.client("brief", "alice", lasts=timedelta(seconds=6)))
+    port = port_of(served)
+    with closing(HTTPSConnection("localhost", port, timeout=START_SECONDS, context=context)) as one:
+
+        def status() -> int:
+            one.request("GET", "/api/v1/session")
+            answered = one.getresponse()
+            answered.read()
+            return answered.status
+
+        assert status() == 200
+        wait_until(lambda: status() == 401, 30, "the end of the certificate")
 
 
 def test_a_certificates_stream_goes_by_what_holds_now(

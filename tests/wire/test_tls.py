@@ -12,6 +12,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from proton import SSL, Message, SSLDomain
 from proton.utils import BlockingConnection
 
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, RefusedError
 from broker.client.link import Connection
 from broker.client.tls import Credentials
 from broker.codec import sections
@@ -113,6 +114,15 @@ def test_a_certificate_names_its_user(secure: RunningBroker, pki: Pki) -> None:
     with Connection(url_of(secure), credentials=credentials(pki, pki.client("alice"))) as connection:
         connection.sender("named").send(sections.text_body("hi"), 20)
         secure.wait_for_log("user alice by EXTERNAL, TLSv1.3 ")
+
+
+def test_a_connection_ends_with_its_certificate(secure: RunningBroker, pki: Pki) -> None:
+    passing = credentials(pki, pki.client("brief", lasts=timedelta(seconds=6)))
+    connection = Connection(url_of(secure), credentials=passing)
+    secure.wait_for_log("user brief by EXTERNAL")
+    with pytest.raises(RefusedError, match="the certificate has expired"):
+        connection.wait(lambda: False, 30, "the end")
+    connection.close()
 
 
 def test_nobody_is_asked_for_external_without_a_certificate(secure: RunningBroker, pki: Pki) -> None:

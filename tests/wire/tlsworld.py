@@ -47,10 +47,16 @@ class Pki:
         return made
 
     def client(
-        self, file: str, user: str = "", *, expired: bool = False, by: IssuedCertificate | None = None
+        self,
+        file: str,
+        user: str = "",
+        *,
+        expired: bool = False,
+        by: IssuedCertificate | None = None,
+        lasts: timedelta = timedelta(days=9),
     ) -> Path:
         """A client's certificate and key, in one file."""
-        lasts = YESTERDAY if expired else timedelta(days=9)
+        lasts = YESTERDAY if expired else lasts
         made = leaf(by or self.by, user or file, client=True, begins=timedelta(days=-3), lasts=lasts)
         path = self.folder / f"{file}-both.pem"
         path.write_bytes(made.pem() + made.key_pem())

@@ -76,7 +76,7 @@ class ClientHandshakes:
             if not tls.shake(self._engine.turn.now_ns):
                 return
             if handshake is not None and tls.user:
-                handshake.door = replace(handshake.door, external_user=tls.user)
+                handshake.door = replace(handshake.door, external_user=tls.user, external_until_s=tls.until_s)
                 tls.user = ""
             while handshake is not None and client.handshake is handshake and handshake.work is None:
                 data = tls.read()

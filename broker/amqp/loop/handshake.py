@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from broker.errors import PeerError
+from broker.security.tls import expires_s
 from broker.security.tlsstream import TlsError, TlsStream
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class TlsHandshake:
     def __init__(self, sock: socket.socket, tls: ServerTls, pace: HandshakeBudget) -> None:
         self.stream = TlsStream(sock.fileno(), tls.now.amqp, server_side=True)
         self.user = ""
+        # When that holds no longer, in seconds since the epoch.
+        self.until_s = 0.0
         self._sock = sock
         self._tls = tls
         self._pace = pace
@@ -54,7 +57,8 @@ class TlsHandshake:
             self._pace.spent_ns += time.monotonic_ns() - begun_ns
         if complete:
             self._tls.counts.count_completed(self.stream.version or "")
-            self.user = self._tls.user(self.stream.certificate())
+            certificate = self.stream.certificate()
+            self.user, self.until_s = self._tls.user(certificate), expires_s(certificate)
         return complete
 
     def read(self) -> bytes | None:

@@ -54,7 +54,8 @@ class ClientTimeouts:
         if client.closed or client.ending or client.peer is None:
             return
         if 0 < client.until_ns <= now_ns:
-            client.peer.close("amqp:unauthorized-access", "the token has expired")
+            proof = "certificate" if client.peer.identity.mechanism == "EXTERNAL" else "token"
+            client.peer.close("amqp:unauthorized-access", f"the {proof} has expired")
             return
         following = client.peer.wire.tick(now_ns // MILLISECOND_NS)
         again = following * MILLISECOND_NS if following > 0 else now_ns + 1000 * MILLISECOND_NS

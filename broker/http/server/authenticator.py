@@ -39,7 +39,8 @@ log = logging.getLogger("sluice.http")
 CALLER = "sluice.caller"
 PASSWORD, TOKEN, SESSION, CERTIFICATE = "password", "token", "session", "certificate"
 # Where a request's state says whom the client's certificate names, if it has one.
-EXTERNAL_USER = "external_user"
+# And until when, in seconds since the epoch.
+EXTERNAL_USER, EXTERNAL_UNTIL_S = "external_user", "external_until_s"
 # What a login is recognized by later: the user's verifiers, whatever else there is.
 PROOF = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 WHO = "say who you are: a user and password, a token, or a login at /api/v1/session"
@@ -230,9 +231,10 @@ class HttpAuthenticator:
         return self._known(session.identity, session.proof) if lasts else None
 
     def _by_certificate(self, scope: Scope) -> Identity | None:
-        external = scope.get("state", {}).get(EXTERNAL_USER)
+        state = scope.get("state", {})
+        external, until_s = state.get(EXTERNAL_USER), state.get(EXTERNAL_UNTIL_S, 0.0)
         authentication = self.access.authentication()
-        if not external or "EXTERNAL" not in authentication.mechanisms:
+        if not external or "EXTERNAL" not in authentication.mechanisms or 0 < until_s <= time.time():
             return None
         return Identity(external, authentication.known().groups(external), "EXTERNAL")
 

@@ -33,11 +33,12 @@ from broker.http.server.types import Secured
 from broker.http.server.websocket import Tunnel, address_of, socket_pair
 from broker.http.server.websocket_handshake import HandshakeRefusal, WebSocketHandshake
 from broker.loggers import about
+from broker.security.tls import expires_s
 
 log = logging.getLogger("sluice.http")
 
 # Where a request's state says whom the client's certificate names; empty for nobody.
-EXTERNAL_USER = "external_user"
+EXTERNAL_USER, EXTERNAL_UNTIL_S = "external_user", "external_until_s"
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -245,8 +246,10 @@ class _Client(H11Protocol):
         self.config.clients.add(self)
         if self.config.secured is not None:
             shown = transport.get_extra_info("ssl_object")
-            self._user = self.config.secured.user(shown.getpeercert())
-            self.app_state = {**self.app_state, EXTERNAL_USER: self._user}
+            certificate = shown.getpeercert()
+            self._user = self.config.secured.user(certificate)
+            until_s = expires_s(certificate)
+            self.app_state = {**self.app_state, EXTERNAL_USER: self._user, EXTERNAL_UNTIL_S: until_s}
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
