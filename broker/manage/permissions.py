@@ -57,7 +57,7 @@ class RequestPermissions:
             self.require_own(action, place)
 
     def require_own(self, action: Action, name: str) -> None:
-        """Require that a node, if it was made for a link, is theirs: whatever rules say, as for a receiver."""
+        """Require that a node, if it was made for a link, is theirs, whatever rules say, as for receivers."""
         node = self._engine.topology.nodes.get(name) if name.startswith(f"{TEMPORARY}/") else None
         if node is None or self._authority.is_open or is_internal(self._identity):
             return

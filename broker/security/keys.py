@@ -53,7 +53,7 @@ class KeyFile:
 
 
 class KeyUrl:
-    """The JWKS behind a URL, fetched when it is needed. Any thread may ask; one fetches, others await that."""
+    """The JWKS behind a URL, fetched when it is needed. Any thread may ask; one fetches for all."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class KeyUrl:
             return chosen(self._keys, kid, algorithm, allowed)
 
     def _renew(self, seen_s: float) -> bool:
-        """Whether there are newer keys now than those got at ``seen_s``. While the issuer can't be reached the
-        old ones hold.
+        """Whether there are newer keys now than those got at ``seen_s``. While the issuer can't be reached
+        the old ones hold.
         """
         with self._fetching:
             return self._got_s != seen_s or self._ask()

@@ -205,6 +205,8 @@ def test_nobody_reads_anothers_replies(start_broker: StartBroker, tmp_path: Path
         alice.create_receiver(address)
         topic = alice.create_receiver(None, dynamic=True, options=Asks("topic"))
         published = topic.link.remote_source.address
+        assert address
+        assert published
         with Management(secured.url("bob")) as theirs, Management(secured.url("alice")) as hers:
             for kind in ("queue", "topic"):
                 theirs.call("CREATE", f"org.sluice.{kind}", f"bobs.{kind}", {})

@@ -75,8 +75,8 @@ class Admission:
     def work(self, handshake: Handshake, address: str, now: Now, post: Post, done: Done) -> None:
         """Do a handshake's work elsewhere; ``done`` gets the result by way of ``post``, never at once.
 
-        One address's passwords are done one after the other, and its tokens: what it got wrong counts before its next is looked at,
-        and it doesn't keep others waiting.
+        One address's passwords are done one after the other, and its tokens: what it got wrong counts before
+        its next is looked at, and it doesn't keep others waiting.
         """
         key = key_of(address), handshake.mechanism in BY_TOKEN
         task = _Task(handshake, partial(self._blocked, address, now), post, done)
