@@ -74,7 +74,6 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object take_back(self, void *delivery, long number, Entry entry)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cdef bint has_more(self)
-    cdef bint is_active_one(self) except -1
     cdef bint has_work(self) except -1
     cdef object leave_provisional(self)
     cdef Entry first_unsettled(self)

@@ -587,7 +587,7 @@ cdef class ConsumerLink(OutgoingLink):
             if self.node.queue.ready > 0 and not self.engine.delivery.may_serve(self.node):
                 # Whether any of it is for this one shows once it is dispatched.
                 return True
-            if self.node.hot.single_active and not self.is_active_one():
+            if self.node.hot.single_active and self.node.active_consumer() is not self:
                 return False
         if self.node.queue.order is not None and not self.browses:
             if not self.node.queue.order.has_more(self):
@@ -646,17 +646,13 @@ cdef class ConsumerLink(OutgoingLink):
             self.slow = self.watch.slow
         return found
 
-    cdef bint is_active_one(self) except -1:
-        """Whether it is the one of its node that messages go to."""
-        return len(self.node.consumers) > 0 and self.node.consumers[0] is self
-
     cdef bint has_work(self) except -1:
         """Whether it holds messages, or holds some up by having no credit or by not reading."""
         if self.in_flight > 0:
             return True
         if self.node.queue.ready == 0 and (self.reader is None or not self.node.queue.gap):
             return False
-        if self.node.hot.single_active and not self.is_active_one():
+        if self.node.hot.single_active and self.node.active_consumer() is not self:
             return False
         if self.node.queue.order is not None:
             return self.node.queue.order.waits_for(self) and self.link_capacity() == 0
