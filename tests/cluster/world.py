@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.cluster.disks import Disk
+from tests.cluster.disks import SIZE, Disk
 from tools.nats import NatsCluster, free_ports
 
 START_S = 60.0
@@ -232,7 +232,7 @@ class Cell:
 
     ``extra`` are further lines of the section; ``log`` are servers that are there already, and that this cell
     neither starts nor ends. With ``own_disks`` the member and the server of the same place share a file
-    system of their own (``tests/cluster/disks.py``).
+    system of their own (``tests/cluster/disks.py``), of ``disk_bytes``.
     """
 
     def __init__(
@@ -247,6 +247,7 @@ class Cell:
         name: str = "main",
         module: str = "broker.cli.main",
         own_disks: bool = False,
+        disk_bytes: int = SIZE,
     ) -> None:
         self.name = name
         self._owns_log = log is None
@@ -255,7 +256,8 @@ class Cell:
             places = [
                 [folder / "log" / f"log-{at + 1}", folder / MEMBERS[at] / "disk"] for at in range(servers)
             ]
-            self.disks = [Disk(folder / f"machine-{at + 1}.img", each) for at, each in enumerate(places)]
+            images = [folder / f"machine-{at + 1}.img" for at in range(servers)]
+            self.disks = [Disk(image, each, disk_bytes) for image, each in zip(images, places, strict=True)]
         self.log = log or NatsCluster(folder / "log", servers)
         clients = [each.ports.client for each in self.log.servers]
         ports = free_ports(3 * members)
