@@ -300,3 +300,13 @@ def test_two_ways_to_one_queue_need_its_room_twice() -> None:
     assert topic.allocator.ways_to(target.gate) == 0
     account.close()
     assert (target.gate.promised_msgs, target.gate.promised_bytes) == (0, 0)
+
+
+def test_a_bridge_reserves_no_room_where_publishers_are_never_held() -> None:
+    world = World()
+    jobs, feed = world.queue("jobs"), world.model.nodes.create("topic", "feed")
+    held, free = world.subscribe(feed, "feed/1"), world.subscribe(feed, "feed/2")
+    free.never_blocks_publishers = True
+    bridge = world.engine.topology.bridging.add(jobs, feed)
+    assert [taker for _, taker in bridge.coupled] == [held]
+    assert free.bridge_sources == []

@@ -407,3 +407,19 @@ def test_room_that_a_parked_message_waited_for_is_dealt_when_it_rolls_back(world
     assert not node.dirty
     world.transactions.roll_back(transaction)
     assert node.dirty
+
+
+def test_a_group_that_a_commit_sets_free_goes_to_the_next_consumer(world: World) -> None:
+    node = world.create(message_groups="shared")
+    for group in ("one", "one", "two"):
+        world.put(node, group, group_id=group)
+    first = world.consumer(node, 1)
+    assert [entry.seq for entry in first.got] == [1]
+    begun = world.declare()
+    begun.retire(node, first.got[0], ACCEPTED)
+    other = world.consumer(node, 10)
+    assert [entry.seq for entry in other.got] == [3]
+    assert world.transactions.commit(begun) == constants.ACCEPTED
+    first.in_flight -= 1
+    world.turn()
+    assert [entry.seq for entry in other.got] == [3, 2]
