@@ -130,13 +130,19 @@ class Policies:
         parents: Parents | None = None,
         terms: Terms | None = None,
     ) -> Effective:
-        """Return the settings that a node would have with these arguments; OperatorError where it can't."""
+        """Return the settings that a node would have with these arguments; OperatorError where it can't.
+
+        With other ``parents`` than it has, a stream on disk stays there though it was one by what they say.
+        """
+        made = made_as(node.stream is not None, node.shelf is not None)
+        if parents is not None and "durable" not in arguments and "durable" in made:
+            arguments = {**arguments, "durable": True}
         parents = parents_of(node) if parents is None else parents
         effective = self.at(node.name, arguments, _capability(node), parents, terms)
         if effective.settings.kind != node.kind:
             kind = effective.settings.kind
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
-        faults = _contradicted(effective, node.name, made_as(node.stream is not None, node.shelf is not None))
+        faults = _contradicted(effective, node.name, made)
         if faults:
             raise OperatorError("\n".join(faults))
         if (

@@ -301,6 +301,7 @@ def test_a_dead_letter_outlives_the_ttl_of_a_wide_pattern(start_broker: StartBro
         sender.send(Message(body="letter"))
         receiver.receive(timeout=10)
         receiver.reject()
+        flush(connection)
         await_number(broker, place, "depth_msgs", 1)
         # One that waits as long as the letter does is gone.
         connection.create_sender("other").send(Message(body="x"))
@@ -316,6 +317,7 @@ def test_dead_letters_of_one_id_are_both_kept(start_broker: StartBroker) -> None
             receiver = connection.create_receiver(name, credit=1)
             receiver.receive(timeout=10)
             receiver.reject()
+        flush(connection)
         await_number(broker, "DLQ", "depth_msgs", 2)
         letters = connection.create_receiver("DLQ", credit=2)
         assert [taken(letters).body, taken(letters).body] == ["a", "b"]
