@@ -32,6 +32,8 @@ log = logging.getLogger("sluice.cluster")
 LOOK_S = 2.0
 # Records that are so old have been synced by every server that is there, with room to spare.
 SETTLED_S = 240.0
+# However small `log_size` is: what came within seconds is settled no sooner for that.
+LEAST_SETTLED_BYTES = 64 << 20
 # The log may take so many times what is live, and `log_size` besides.
 LIVE_TIMES = 2
 # Pieces of a snapshot that wait to be appended, and how long none of them may be.
@@ -93,6 +95,7 @@ class LogCleaner:
         backup: Backup,
         log_size: int,
         settled_s: float = SETTLED_S,
+        least_bytes: int = LEAST_SETTLED_BYTES,
     ) -> None:
         self.snapshots = 0
         self.log_bytes = 0
@@ -104,7 +107,7 @@ class LogCleaner:
         self._live_bytes = live_bytes
         self._backup = backup
         self._log_size = log_size
-        self._settled = SettledLog(log_size // 2, settled_s)
+        self._settled = SettledLog(max(log_size // 2, least_bytes), settled_s)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-log-cleaner", daemon=True)
 

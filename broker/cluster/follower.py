@@ -268,6 +268,7 @@ class LogFollower:
         if self._is_unbegun:
             return self._resumed_beginning(first, last)
         if epoch:
+            self._check_end(first, last, epoch, group)
             return self._places.resumed(first, last, epoch, group)
         return self._joined(first, last)
 
@@ -296,6 +297,22 @@ class LogFollower:
             " joins a cell begins with an empty directory. If the log was to begin with this one and"
             " never did, delete the log's streams and start this member first"
         )
+
+    def _check_end(self, first: int, last: int, epoch: int, group: int) -> None:
+        """Wait where the log ends before the directory does: LogUnavailable.
+
+        Nothing gets here that the log had not confirmed. So a server that has yet to catch up has answered,
+        or the log has lost something, and then this directory is worth more than the log.
+        """
+        end_epoch, end_group = self._places.end(first, last)
+        if end_epoch <= epoch and end_group < group:
+            fault = (
+                f"the log ends with group {end_group}, and this member has group {group} of it;"
+                " if the log was begun anew, start this member with an empty directory"
+            )
+            self.at.fault = fault
+            raise LogUnavailable(fault)
+        self.at.fault = ""
 
     def _joined(self, first: int, last: int) -> LogFold:
         """Load the newest snapshot that is whole into an empty directory; return the fold from the beginning.

@@ -62,6 +62,14 @@ class LogPlaces:
                 high = middle
         return self._counted(first, min(low, last), last, epoch, group)
 
+    def end(self, first: int, last: int) -> tuple[int, int]:
+        """Return epoch and group of the last record that isn't of a snapshot; zeros without one."""
+        for position in range(last, first - 1, -1):
+            record = self._record(position)
+            if record.kind not in (SNAPSHOT_BEGIN, SNAPSHOT_PIECE, SNAPSHOT_END):
+                return record.epoch, record.group
+        return 0, 0
+
     def snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
         """Return the newest snapshot that is whole: its epoch and group, and its pieces; None without one.
 

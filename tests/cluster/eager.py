@@ -14,7 +14,7 @@ from broker.cluster.cleaning import LogCleaner
 def eager(*given: Any) -> LogCleaner:
     """The cleaner of a cell, with a log of 64 KB."""
     engine, writer, directory, live_bytes, backup, _ = given
-    return LogCleaner(engine, writer, directory, live_bytes, backup, 64 << 10)
+    return LogCleaner(engine, writer, directory, live_bytes, backup, 64 << 10, least_bytes=0)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from proton import Delivery, Message, symbol
 from proton.reactor import LinkOption
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from broker.client.link import Connection
 from broker.client.request import Management
@@ -181,3 +183,33 @@ def test_an_outcome_that_was_told_in_a_transaction_waits_for_that(
     found.decode(taken[0])
     assert (found.body, found.delivery_count) == (("b", 1) if commits else ("a", 0))
     controller.close()
+
+
+class SmallWindow(LinkOption):
+    """A session that takes a little of a large message, and then no more: nobody takes it from there."""
+
+    def apply(self, link: object) -> None:
+        link.session.incoming_capacity = 1 << 17  # type: ignore[attr-defined]
+
+
+def test_a_large_message_that_stalls_half_way_goes_to_another(start_broker: StartBroker) -> None:
+    broker = start_broker("", POLICIES)
+    send(broker, "orders", "." * 5_000_000)
+    stalled = BlockingConnection(broker.url, timeout=20)
+    stalled.create_receiver("orders", credit=1, options=SmallWindow())
+    with pytest.raises(LinkDetached, match="consumer_timeout"):
+        stalled.wait(lambda: False, timeout=15)
+    with connected_to(broker) as connection:
+        other = connection.create_receiver("orders", credit=1)
+        assert len(other.receive(20).body) == 5_000_000
+        other.accept()
+    stalled.close()
+
+
+@contextmanager
+def connected_to(broker: RunningBroker) -> Iterator[BlockingConnection]:
+    connection = BlockingConnection(broker.url, timeout=20)
+    try:
+        yield connection
+    finally:
+        connection.close()

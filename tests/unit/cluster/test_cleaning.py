@@ -37,7 +37,14 @@ class Cleaning:
         self.log = MemoryLog(engine)
         self.lock = threading.Lock()
         self.cleaner = LogCleaner(
-            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, log_size=1000, settled_s=0
+            self.log,
+            self.owner.writer,
+            folder / "a",
+            lambda: 100,
+            self.backup,
+            log_size=1000,
+            settled_s=0,
+            least_bytes=0,
         )
         self.cleaner.look()
         self._stopping = False
@@ -215,7 +222,9 @@ def test_a_copy_that_fails_trims_nothing_and_leaves_nothing(cleaning: Cleaning, 
         target.mkdir()
         done(OSError("no room"))
 
-    cleaner = LogCleaner(cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing, 0)
+    cleaner = LogCleaner(
+        cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing, 0, least_bytes=0
+    )
     cleaner.look()
     with pytest.raises(OperatorError, match="can't be copied: no room"):
         cleaner.clean()
@@ -235,6 +244,7 @@ def test_an_engine_that_does_not_answer_keeps_the_log(cleaning: Cleaning) -> Non
         lambda: 0,
         cleaning.backup,
         0,
+        least_bytes=0,
     )
     cleaner.look()
     with pytest.raises(LogUnavailable):
@@ -281,11 +291,11 @@ def test_a_snapshot_that_the_log_takes_nothing_of_is_given_up_with_a_word(
 
 def test_what_is_new_is_not_settled_and_stays(cleaning: Cleaning, tmp_path: Path) -> None:
     log, writer = cleaning.log, cleaning.owner.writer
-    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, 1 << 30, 3600)
+    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, 1 << 30, 3600, 0)
     cleaner.look()
     assert not cleaner.clean()
     half = log.nbytes()
-    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, half, 3600)
+    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, half, 3600, 0)
     cleaner.look()
     settled = log.last()
     with cleaning.lock:

@@ -376,7 +376,41 @@ def test_a_hand_over_to_this_member_is_taken_at_once(
         assert standby.owners == [ABOUT_A, b""]
 
 
-def test_a_directory_that_followed_another_log_is_built_anew(
+class LaggingLog(MemoryLog):
+    """A log whose server has records up to a position only, until it has caught up."""
+
+    def __init__(self, engine: MemoryEngine, upto: int) -> None:
+        super().__init__(engine)
+        self.upto = upto
+
+    def last(self) -> int:
+        return min(super().last(), self.upto)
+
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
+        return [each for each in super().read(position, most_bytes) if each.position <= self.upto]
+
+
+def test_a_directory_that_has_more_than_the_log_shows_is_kept_until_that_has_caught_up(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(4)
+    behind = engine.last
+    owner.put(16)
+    with following(engine, tmp_path / "b"):
+        pass
+    lagging = LaggingLog(engine, behind)
+    standby = Standby(engine, tmp_path / "b", log=lagging)
+    fault = "the log ends with group 4, and this member has group 20 of it"
+    until(lambda: fault in standby.follower.at.fault, "it to say so")
+    lagging.upto = engine.last
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    assert standby.follower.at.fault == ""
+    standby.stop()
+    assert applied(tmp_path / "b") == (1, 20)
+    assert not (tmp_path / "b.aside").exists()
+
+
+def test_a_directory_that_followed_a_longer_log_waits_and_is_kept(
     engine: MemoryEngine, owner: Owner, tmp_path: Path
 ) -> None:
     owner.put(4)
@@ -386,10 +420,11 @@ def test_a_directory_that_followed_another_log_is_built_anew(
     with following(other, tmp_path / "b"):
         pass
     foreign.stop()
-    with following(engine, tmp_path / "b"):
-        pass
-    assert applied(tmp_path / "b") == (1, 4)
-    assert (tmp_path / "b.aside").is_dir()
+    standby = Standby(engine, tmp_path / "b")
+    until(lambda: "start this member with an empty directory" in standby.follower.at.fault, "it to say so")
+    standby.stop()
+    assert applied(tmp_path / "b") == (1, 20)
+    assert not (tmp_path / "b.aside").exists()
 
 
 def test_an_empty_log_is_refused_by_a_member_that_has_followed_one(
