@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from broker.security.usersfile import changing
 from tests.console.world import PATIENCE_S, Open, Watched
@@ -124,6 +124,32 @@ def test_a_session_that_ends_asks_again_and_goes_on_where_one_was(
             PATIENCE_S,
             "the password",
         )
+
+
+def test_an_answer_that_was_asked_for_before_the_login_asks_nobody_again(
+    look: Open, closed: RunningBroker
+) -> None:
+    """A page asks for several things at once; one of the refusals may come when somebody is there again."""
+    page = at(look(closed, REFUSED), "nodes", "rita")
+    expect(page.get_by_role("link", name="orders.a")).to_be_visible()
+    kept: list[Route] = []
+    page.route("**/api/v1/topics", lambda route: kept.append(route))
+    page.evaluate(
+        """import(new URL("api.js", document.querySelector("script[type=module]").src))
+        .then(({ get }) => { get("/topics").catch(() => {}); })"""
+    )
+    wait_until(lambda: bool(page.wait_for_timeout(50) or kept), PATIENCE_S, "the question")
+    [late] = kept
+    page.context.clear_cookies()
+    dialog = page.get_by_role("dialog", name="Log in")
+    expect(dialog).to_contain_text("Your session has ended")
+    log_in(page, "rita")
+    expect(dialog).to_have_count(0)
+    with page.expect_response(lambda answer: answer.status == 401):
+        late.fulfill(status=401, body="{}")
+    page.wait_for_timeout(300)
+    expect(dialog).to_have_count(0)
+    expect(page.locator("#link")).to_have_text("live")
 
 
 def test_what_one_may_not_do_says_why(look: Open, closed: RunningBroker) -> None:

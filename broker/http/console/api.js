@@ -9,8 +9,10 @@ export class ApiError extends Error {
   }
 }
 
-// What is done when the broker doesn't know any more who asks.
+// Done when the broker doesn't know any more who asks. An answer that was asked for before the newest login says
+// nothing about it.
 let unknown = () => {};
+let logins = 0;
 export function whenUnknown(task) {
   unknown = task;
 }
@@ -26,6 +28,7 @@ export async function ask(method, where, { query, body, etag, signal } = {}) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;
   const text = body === undefined ? undefined : JSON.stringify(body);
+  const asked = logins;
   let answer;
   let content;
   try {
@@ -36,7 +39,8 @@ export async function ask(method, where, { query, body, etag, signal } = {}) {
     throw new ApiError(0, "the broker does not answer");
   }
   const data = parsed(content);
-  if (answer.status === 401 && where !== "/session") unknown();
+  if (where === "/session") logins += Number(method === "POST" && answer.ok);
+  else if (answer.status === 401 && asked === logins) unknown();
   if (!answer.ok) throw new ApiError(answer.status, reason(data, content, answer));
   return { data, etag: answer.headers.get("ETag") };
 }

@@ -65,6 +65,7 @@ class Live extends EventTarget {
   // No stream, because there is no broker or because it has watchers enough: then it is asked now and again.
   async refused() {
     this.retry(RETRY_MS);
+    const { source } = this;
     try {
       const detail = await get("/broker");
       this.broker = detail;
@@ -76,8 +77,8 @@ class Live extends EventTarget {
         this.become("denied");
         this.retry(DENIED_MS);
       } else if (fault.status === 401) {
-        // It is opened anew once somebody has logged in.
-        this.close();
+        // It is opened anew once somebody has logged in, or has been meanwhile.
+        if (source === this.source) this.close();
       } else {
         this.become("lost");
       }
