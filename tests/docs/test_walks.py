@@ -37,6 +37,26 @@ def test_every_file_that_the_page_names_is_there() -> None:
     assert not missing
 
 
+def test_the_number_of_a_producers_credits_passes_the_files_that_the_page_names_for_it() -> None:
+    rows = re.findall(
+        r"^\| ([a-z ]+) \| (.*(?:`flow/|those of its share).*) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    named = {words: set(FILE.findall(files)) for words, files in rows}
+    for words, files in rows:
+        if "those of its share" in files:
+            named[words] |= named["its share"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.credits"],
+        cwd=ROOT,
+        env=os.environ | {"SLUICE_PURE": "1"},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert {words: set(files) for words, files in json.loads(done.stdout).items()} == named
+
+
 @pytest.fixture(scope="module")
 def passed() -> dict[str, list[str]]:
     """The files that a broker has passed, by the walk; it is compiled for this where it is missing or old."""
