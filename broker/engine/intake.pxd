@@ -71,7 +71,5 @@ cdef class Intake:
     cdef bint _is_least(self, Node node, bytes data) except -1
     cdef bint _waits_as_bulk(self, Node node, ProducerCredit account, bytes data, long size) except -1
     cdef long _overflow(self, Node node, bytes data, long bits) except -1
-    @cython.locals(owner=Node)
-    cdef object _wake_owners(self, Node node)
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
     cdef object _remember(self, Node node, bytes data)

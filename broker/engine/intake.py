@@ -141,7 +141,7 @@ class Intake:
             return constants.OVERSENT
         elif account.outstanding <= account.low:
             node.allocator.renew(account, self._turn.now_ns)
-        self._turn.mark_dirty(node)
+        self._turn.wake(node)
         node.refused += 1
         return constants.REFUSED
 
@@ -222,7 +222,7 @@ class Intake:
                 code = self._streams.put(node, data, bits)
                 return self._cross(node, data, bits, code) if node.bridges else code
             if self._is_duplicate(node, data):
-                self._wake_owners(node)
+                self._turn.wake(node)
                 # The first copy may be in a group that isn't on disk yet.
                 return self._durability.answer_behind(node, bits)
             if node.last_values is not None:
@@ -235,7 +235,7 @@ class Intake:
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size, data):
             code = self._overflow(node, data, bits)
-            self._wake_owners(node)
+            self._turn.wake(node)
             if not node.takes_as_is and code != constants.REFUSED:
                 self._remember(node, data)
             return code
@@ -523,11 +523,6 @@ class Intake:
             return False
         queue = node.queue
         return queue.oldest_below(data) is None and queue.oldest() is not None
-
-    def _wake_owners(self, node: Node) -> None:
-        """Have the room dealt that the credit of a message held which wasn't put in: none leaves for it."""
-        for owner in node.owners():
-            self._turn.mark_dirty(owner)
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Return whether the message came before, within the node's window."""

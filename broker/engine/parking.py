@@ -46,8 +46,7 @@ class Parking:
             oldest_ns = account.refuse_until(self._turn.now_ns - node.park_timeout_ns)
             if before > len(account.parked):
                 node.refused += before - len(account.parked)
-                # Those behind them may have room; nothing leaves that would wake them.
-                self._turn.mark_dirty(node)
+                self._turn.wake(node)
             if oldest_ns == 0:
                 node.timed_parked.discard(account)
             elif node.refuse_ns == 0 or oldest_ns + node.park_timeout_ns < node.refuse_ns:

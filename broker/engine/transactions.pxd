@@ -37,7 +37,5 @@ cdef class Transactions:
     cdef object _release(self, Transaction transaction)
     @cython.locals(post=Post, node=Node, each=Node, last=Node, gate=Gate, msgs=long, nbytes=long)
     cdef str _obstacle(self, Transaction transaction)
-    @cython.locals(each=Node)
-    cdef object _wake(self, Node node)
     @cython.locals(user=UserTransactions, node=Node)
     cdef object _end(self, Transaction transaction, str state)

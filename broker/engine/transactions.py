@@ -127,11 +127,11 @@ class Transactions:
             if account.unpark(message):
                 account.port.refuse(message)
                 if isinstance(account.place, Node):
-                    self._wake(account.place)
+                    self._turn.wake(account.place)
         transaction.parked.clear()
         self._release(transaction)
         for node in {post.node for post in transaction.posts}:
-            self._wake(node)
+            self._turn.wake(node)
         for retired in transaction.retirements:
             if retired.link is not None:
                 # It is still the link's: its receiver may tell another outcome (§4.4.2).
@@ -197,12 +197,6 @@ class Transactions:
             msgs += 1
         if first is not None:
             first.node.allocator.release_uncommitted(first.size, msgs)
-
-    def _wake(self, node: Node) -> None:
-        """Have whoever waits for room that a message of this node had kept be dealt it."""
-        for each in (node, *node.subscriptions):
-            for owner in each.owners():
-                self._turn.mark_dirty(owner)
 
     def _end(self, transaction: Transaction, state: str) -> None:
         transaction.state = state

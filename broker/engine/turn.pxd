@@ -10,5 +10,7 @@ cdef class Turn:
     cpdef long wall_ms(self) except -1
     cpdef long stamp_ms(self) except -1
     cpdef object mark_dirty(self, Node node)
+    @cython.locals(each=Node, owner=Node)
+    cpdef object wake(self, Node node)
     cpdef object mark_dirty_later(self, Node node)
     cpdef list take_dirty(self)

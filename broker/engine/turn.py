@@ -38,6 +38,14 @@ class Turn:
             node.dirty = True
             self.dirty.append(node)
 
+    def wake(self, node: Node) -> None:
+        """Have those dealt credit who wait for room of a node, or of its subscriptions: some came free though
+        no message left.
+        """
+        for each in (node, *node.subscriptions):
+            for owner in each.owners():
+                self.mark_dirty(owner)
+
     def mark_dirty_later(self, node: Node) -> None:
         """Note that the node has something to do in the next turn: this one has done its part."""
         if node not in self.unfinished:

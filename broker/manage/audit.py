@@ -23,6 +23,8 @@ from broker.queues.dispatch import Consumer
 
 # More breaches than these say nothing more.
 MOST = 100
+# Room may be kept for others, and idle credit be sought, for less than this.
+LONG_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ def audit(engine: Engine) -> Audit:
     uncommitted = _uncommitted(nodes)
     for node in nodes:
         breaches += islice(_of_node(node, uncommitted[node.gate]), MOST)
+        breaches += _of_line(engine, node)
     return Audit(
         nodes=len(nodes),
         producers=sum(len(node.allocator.accounts) for node in nodes),
@@ -140,6 +143,28 @@ def _of_account(account: ProducerCredit, in_line: bool, resting: bool) -> Iterat
     waits = in_line or resting or account.waits_for_budget or account.held
     if account.window_max and account.outstanding == 0 and not waits:
         yield "a link without credit waits nowhere: nothing would give it any"
+
+
+def _of_line(engine: Engine, node: Node) -> Iterator[str]:
+    """Whoever is first in line isn't kept waiting beside room for any in line: it came free and woke nobody.
+    Not where the turn goes on with the node, or keeps room of a budget for another.
+    """
+    allocator = node.allocator
+    if not allocator.line or node.dirty or node in engine.turn.unfinished or engine.credit.keeper is not None:
+        return
+    if engine.durability.is_behind():
+        return
+    head = allocator.line[0]
+    waited_ns = engine.turn.now_ns - head.blocked_since_ns
+    if head.outstanding or head.parked or not head.blocked_since_ns or waited_ns < LONG_NS:
+        return
+    size = max(account.reserve_bytes for account in allocator.line)
+    room = min(allocator.room(size), head.wants())
+    if head.budget is not None:
+        room = min(room, head.budget.share(allocator.reservations.held(size)))
+    if room > 0:
+        waited = f"{waited_ns / 1e9:.1f} s"
+        yield f"{node.name}: a link has waited {waited} for credit, and there is room for {room}"
 
 
 def _of_gate(gate: Gate, uncommitted: int) -> Iterator[str]:

@@ -138,7 +138,12 @@ def test_an_answer_that_was_asked_for_before_the_login_asks_nobody_again(
         """import(new URL("api.js", document.querySelector("script[type=module]").src))
         .then(({ get }) => { get("/topics").catch(() => {}); })"""
     )
-    wait_until(lambda: bool(page.wait_for_timeout(50) or kept), PATIENCE_S, "the question")
+
+    def is_asked() -> bool:
+        page.wait_for_timeout(50)
+        return bool(kept)
+
+    wait_until(is_asked, PATIENCE_S, "the question")
     [late] = kept
     page.context.clear_cookies()
     dialog = page.get_by_role("dialog", name="Log in")

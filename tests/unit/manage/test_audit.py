@@ -13,7 +13,7 @@ from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.producer_credit import UNKNOWN_BYTES, Port, ProducerCredit
-from broker.manage.audit import audit
+from broker.manage.audit import LONG_NS, audit
 
 pytestmark = pytest.mark.flow
 
@@ -76,6 +76,20 @@ def strand(scene: Scene) -> None:
     scene.engine.end_turn()
     scene.node.allocator.line.clear()
     scene.account.waiting = False
+
+
+def test_a_link_that_waits_for_long_beside_room_is_named() -> None:
+    scene = Scene()
+    engine, node = scene.engine, scene.node
+    engine.actions.hold(node, True)
+    engine.end_turn()
+    engine.begin_turn(engine.turn.now_ns + 2 * LONG_NS)
+    assert list(node.allocator.line) == [scene.account]
+    assert audit(engine).breaches == ()
+    # Opened by nobody who would say so to the turn.
+    node.gate.hold(False, engine.turn.now_ns)
+    [said] = audit(engine).breaches
+    assert said.startswith("orders: a link has waited 10.0 s for credit, and there is room for ")
 
 
 def test_a_sound_broker_has_no_breach() -> None:
