@@ -2,7 +2,10 @@ cimport cython
 
 from broker.codec.message cimport after_descriptor, section_code, skip_value
 
-cdef long ANNOTATIONS
+from broker.codec.splice cimport with_numbers
 
-@cython.locals(encoded=bytes, added=bytes, at=long, end=long, code=long, following=long)
+cdef long ANNOTATIONS
+cdef bytes _HEAD, _MIDDLE, _SECTION_HEAD
+
+@cython.locals(added=bytes, at=long, end=long, code=long, following=long)
 cpdef bytes with_offset(bytes data, long offset)

@@ -11,6 +11,7 @@ from broker.codec.message import (
     skip_value,
     with_annotations,
 )
+from broker.codec.splice import with_numbers
 
 OFFSET = "x-opt-sluice-offset"
 # RabbitMQ's word for it.
@@ -29,7 +30,6 @@ ANNOTATIONS = 0x72
 
 def with_offset(data: bytes, offset: int) -> bytes:
     """Return the message with its offset; what its sender called so is replaced."""
-    encoded = offset.to_bytes(8, "big")
     at = following = 0
     end = len(data)
     code = -1
@@ -40,9 +40,9 @@ def with_offset(data: bytes, offset: int) -> bytes:
         following = skip_value(data, after_descriptor(data, at), end)
         at = following if following >= 0 else at
     if code == ANNOTATIONS:
-        added = b"".join((_HEAD, encoded, _MIDDLE, encoded))
+        added = with_numbers(b"", 0, _HEAD, _MIDDLE, offset)
         return with_annotations(data, merged_maps(annotations_of(data), added))
-    return b"".join((data[:at], _SECTION_HEAD, encoded, _MIDDLE, encoded, data[at:]))
+    return with_numbers(data, at, _SECTION_HEAD, _MIDDLE, offset)
 
 
 def offset_filter(start: str | int) -> bytes:
