@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -70,7 +72,10 @@ class Decoder:
         self.lenient = lenient
 
     def batch(
-        self, buffer: bytes, sizes: Sequence[int], beside: Mapping[str, pa.Array] = NOTHING
+        self,
+        buffer: bytes,
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        beside: Mapping[str, pa.Array] = NOTHING,
     ) -> pa.RecordBatch:
         """The messages in ``buffer``, as long as ``sizes`` says, as one record batch.
 

@@ -10,12 +10,22 @@ from .engine import Handle
 SELECTOR = b"apache.org:selector-filter:string"
 # RabbitMQ's, for streams: `first`, `last`, `next`, an offset (ulong), or a time (timestamp).
 OFFSET_SPEC = b"rabbitmq:stream-offset-spec"
+# Many messages of a stream in one delivery: their bytes, and the offset before which the last one ends.
+CHUNK_SPEC = b"sluice:stream-chunk-spec"
 
 
 def put_filters(
-    data: Handle, *, selector: str | None = None, offset: int | None = None, time_ms: int | None = None
+    data: Handle,
+    *,
+    selector: str | None = None,
+    offset: int | None = None,
+    time_ms: int | None = None,
+    chunk: tuple[int, int] | None = None,
 ) -> None:
-    """Ask for these; a stream is read from an offset, or from a time (ms since the epoch)."""
+    """Ask for these; a stream is read from an offset, or from a time (ms since the epoch).
+
+    ``chunk``: in chunks of so many bytes, up to and without an offset.
+    """
     if selector is None and offset is None and time_ms is None:
         return
     lib.pn_data_put_map(data)
@@ -30,6 +40,14 @@ def put_filters(
             lib.pn_data_put_ulong(data, offset)
         else:
             lib.pn_data_put_timestamp(data, time_ms)
+        lib.pn_data_exit(data)
+    if chunk is not None:
+        _begin(data, CHUNK_SPEC, CHUNK_SPEC)
+        lib.pn_data_put_list(data)
+        lib.pn_data_enter(data)
+        for number in chunk:
+            lib.pn_data_put_ulong(data, number)
+        lib.pn_data_exit(data)
         lib.pn_data_exit(data)
     lib.pn_data_exit(data)
 

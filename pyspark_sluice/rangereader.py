@@ -9,7 +9,9 @@
 4. Behind a selector they don't, and the last message of the range may not match. So a second link waits for
    the range's last message itself, and then the first one is drained (AMQP 1.0 §2.6.7): it has seen
    everything before that. A hole may be one of retention's where the stream begins behind it by then.
-5. Where nothing comes for a while the broker is asked where the stream begins and ends. A task of one that
+5. Without a selector chunks of messages are asked for, which end where the range does; a broker that doesn't
+   know them sends messages one by one.
+6. Where nothing comes for a while the broker is asked where the stream begins and ends. A task of one that
    says nothing then fails, unless messages come.
 """
 
@@ -19,14 +21,18 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import cproton
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from cproton_ffi import ffi, lib
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from .chunks import CHUNK_BYTES, Chunk, chunk_of, clipped
 from .connection import TRANSIENT, Connection
 from .decode import Decoder
 from .engine import Handle
@@ -44,6 +50,8 @@ log = logging.getLogger("pyspark_sluice")
 # Rows and bytes of a record batch, and what a task may hold beside the one that is decoded.
 ROWS, BYTES = 5000, 16 << 20
 AHEAD_ROWS, AHEAD_BYTES = 2 * ROWS, 2 * BYTES
+# The same of messages that come in chunks, of which so many are held or under way.
+CHUNKED_ROWS, AHEAD_CHUNKS = 20_000, 32
 # Silence after which the broker is asked whether the stream still has the wanted offsets.
 SILENCE_S = 2.0
 
@@ -64,20 +72,29 @@ def read_range(found: StreamRange, options: Options, schema: StructType) -> Iter
     receiver.start()
     try:
         while True:
-            messages, offsets = receiver.take(ROWS, BYTES)
-            if not messages:
+            taken = receiver.take(CHUNKED_ROWS, BYTES)
+            if not len(taken.sizes):
                 return
             place = {
-                "offset": pa.array(offsets, pa.int64()),
-                "partition": pa.array([partition] * len(offsets), pa.int32()),
+                "offset": pa.array(taken.offsets, pa.int64()),
+                "partition": pa.array(np.full(len(taken.sizes), partition), pa.int32()),
             }
             try:
-                yield decoder.batch(b"".join(messages), [len(each) for each in messages], place)
+                yield decoder.batch(taken.data, taken.sizes, place)
             except MalformedError as fault:
-                where = shown(partition, found.address, offsets[0], offsets[-1] + 1)
+                where = shown(partition, found.address, int(taken.offsets[0]), int(taken.offsets[-1]) + 1)
                 raise MalformedError(f"{where}: {fault}") from None
     finally:
         receiver.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Messages one behind the other in ``data``, with the bytes and the offset of each, in order."""
+
+    data: bytes
+    sizes: Sequence[int] | npt.NDArray[np.int64]
+    offsets: Sequence[int] | npt.NDArray[np.int64]
 
 
 class RangeReceiver(Connection):
@@ -93,7 +110,10 @@ class RangeReceiver(Connection):
         # What came and wasn't taken, with its offsets: appended to on one thread, taken from on the other.
         self._messages: deque[bytes] = deque()
         self._offsets: deque[int] = deque()
-        self._came_bytes = self._taken_bytes = 0
+        # The same where messages come in chunks, each with the offset of its first.
+        self._chunks: deque[tuple[int, Chunk]] = deque()
+        self._is_chunked = False
+        self._came_bytes = self._taken_bytes = self._came_rows = self._taken_rows = 0
         # Where the last message had its offset.
         self._offset_at = 0
         self._ended = False
@@ -119,32 +139,60 @@ class RangeReceiver(Connection):
 
     # --- the caller's thread
 
-    def take(self, rows: int, size: int) -> tuple[list[bytes], list[int]]:
-        """Messages and their offsets, in order: as many as came, up to ``rows`` and ``size`` bytes; none
-        at the range's end. Waits for them. Raises what the connection failed of."""
+    def take(self, rows: int, size: int) -> Taken:
+        """Messages in order: as many as came, up to a batch of ``rows`` or fewer, and ``size`` bytes, or one
+        chunk; none at the range's end. Waits for them. Raises what the connection failed of."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_enough(rows, size))
             if self.failure is not None:
                 raise self.failure
+        # What came one by one came before a connection whose broker knows chunks, or behind one.
+        first_chunk = self._chunks[0][0] if self._chunks else self.wanted.end
+        is_single = bool(self._offsets) and self._offsets[0] < first_chunk
+        taken = self._take_messages(rows, size) if is_single else self._take_chunks(rows, size)
+        self._taken_bytes += len(taken.data)
+        self._taken_rows += len(taken.sizes)
+        self.post(self._grant)
+        return taken
+
+    def _take_messages(self, rows: int, size: int) -> Taken:
         messages: list[bytes] = []
         total, ready = 0, len(self._offsets)
         # What is longer than all of it goes alone.
-        while len(messages) < min(rows, ready):
+        while len(messages) < min(rows, ROWS, ready):
             if messages and total + len(self._messages[0]) > size:
                 break
             messages.append(self._messages.popleft())
             total += len(messages[-1])
         offsets = [self._offsets.popleft() for _ in messages]
-        self._taken_bytes += total
-        self.post(self._grant)
-        return messages, offsets
+        return Taken(b"".join(messages), [len(each) for each in messages], offsets)
 
-    def _is_enough(self, rows: int, size: int) -> bool:
+    def _take_chunks(self, most: int, size: int) -> Taken:
+        parts: list[memoryview] = []
+        sizes, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        rows = total = 0
+        for _ in range(len(self._chunks)):
+            first, chunk = self._chunks[0]
+            if rows and (rows + len(chunk) > most or total + chunk.nbytes > size):
+                break
+            self._chunks.popleft()
+            parts.append(memoryview(chunk.data)[chunk.start :])
+            sizes.append(chunk.sizes)
+            offsets.append(np.arange(first, first + len(chunk)))
+            rows += len(chunk)
+            total += chunk.nbytes
+        return Taken(b"".join(parts), np.concatenate(sizes), np.concatenate(offsets))
+
+    def _is_enough(self, most: int, size: int) -> bool:
         if self._ended or self.failure is not None:
             return True
         # Without credit nothing more comes until some is taken.
-        stalls = bool(self._messages) and (self._link is None or self._got >= self._granted)
-        return len(self._messages) >= rows or self._came_bytes - self._taken_bytes >= size or stalls
+        rows = self._came_rows - self._taken_rows
+        stalls = rows > 0 and (self._link is None or self._got >= self._granted)
+        return rows >= min(most, self._batch_rows()) or self._came_bytes - self._taken_bytes >= size or stalls
+
+    def _batch_rows(self) -> int:
+        return CHUNKED_ROWS if self._is_chunked else ROWS
 
     # --- the connection's thread
 
@@ -163,7 +211,10 @@ class RangeReceiver(Connection):
         if self._reads.on_attached(link):
             return
         filters = 2 if link == self._link and self.options.selector is not None else 1
-        if count_applied(link) < filters:
+        applied = count_applied(link)
+        if link == self._link:
+            self._is_chunked = self.options.selector is None and applied == 2
+        if applied < filters:
             raise RefusedError(
                 "amqp:not-implemented",
                 f"'{self.address}' is no stream of {self.broker}, or it has no selectors",
@@ -236,7 +287,7 @@ class RangeReceiver(Connection):
     # --- messages
 
     def _keep(self, link: Handle, delivery: Handle) -> None:
-        # Hot: once a message (bench/sparksource.py).
+        # Hot: once a message, or a chunk of them (bench/sparksource.py).
         size = lib.pn_delivery_pending(delivery)
         if size > len(self._room):
             self._room = ffi.new("char[]", size)
@@ -245,8 +296,11 @@ class RangeReceiver(Connection):
         lib.pn_delivery_settle(delivery)
         message = ffi.unpack(self._room, got) if got > 0 else b""
         self._got += 1
-        self._sizes.count(size)
         self._has_moved = True
+        if self._is_chunked:
+            self._keep_chunk(message)
+            return
+        self._sizes.count(size)
         offset = self.next
         if not message.startswith(encoded_offset(offset), self._offset_at):
             found = self._offset_of(message)
@@ -255,10 +309,29 @@ class RangeReceiver(Connection):
             offset = found
         self._messages.append(message)
         self._offsets.append(offset)
-        self._came_bytes += got
-        self.next = offset + 1
-        held_bytes = self._came_bytes - self._taken_bytes
-        if len(self._messages) >= ROWS or held_bytes >= BYTES or self._got >= self._granted:
+        self._came(1, got, offset + 1)
+
+    def _keep_chunk(self, message: bytes) -> None:
+        offset = self._offset_of(message)
+        if offset is None:
+            return
+        try:
+            chunk = chunk_of(message)
+        except MalformedError as fault:
+            self.fail(AmqpError(f"a chunk of '{self.address}' at offset {offset} can't be read: {fault}"))
+            return
+        if self._follows(offset):
+            chunk = clipped(chunk, self.wanted.end - offset)
+            self._chunks.append((offset, chunk))
+            self._came(len(chunk), chunk.nbytes, offset + len(chunk))
+
+    def _came(self, rows: int, nbytes: int, following: int) -> None:
+        """So many messages are kept, behind which an offset follows."""
+        self._came_bytes += nbytes
+        self._came_rows += rows
+        self.next = following
+        held_bytes, held_rows = self._came_bytes - self._taken_bytes, self._came_rows - self._taken_rows
+        if held_rows >= self._batch_rows() or held_bytes >= BYTES or self._got >= self._granted:
             with self._changed:
                 self._changed.notify()
         if self.next == self.wanted.end:
@@ -327,12 +400,10 @@ class RangeReceiver(Connection):
         link = self._link
         if link is None or self._is_read() or not lib.pn_link_state(link) & cproton.PN_REMOTE_ACTIVE:
             return
-        typical = self._sizes.typical()
-        window = min(AHEAD_ROWS, max(int(AHEAD_BYTES / typical), 1)) if typical else UNKNOWN
         with self._changed:
             under_way = self._granted - self._got
             lacking = self.wanted.end - self.next - under_way
-            more = max(min(window - len(self._messages) - under_way, lacking), 0)
+            more = max(min(self._window() - under_way, lacking), 0)
             self._granted += more
         self._low = (under_way + more) // 2
         if more > 0:
@@ -342,6 +413,14 @@ class RangeReceiver(Connection):
             if self._drains:
                 lib.pn_link_set_drain(link, True)
             lib.pn_link_flow(link, more)
+
+    def _window(self) -> int:
+        """How many messages, or chunks, may be under way beside those that weren't taken yet."""
+        if self._is_chunked:
+            return AHEAD_CHUNKS - len(self._chunks)
+        typical = self._sizes.typical()
+        window = min(AHEAD_ROWS, max(int(AHEAD_BYTES / typical), 1)) if typical else UNKNOWN
+        return window - len(self._messages)
 
     def _used_up(self) -> None:
         """A drained link has no credit any more: by messages, or because all there is was looked at."""
@@ -424,7 +503,9 @@ class RangeReceiver(Connection):
         link = lib.pn_receiver(self.session(), f"{self.container}-{self._links}".encode())
         source = lib.pn_link_source(link)
         lib.pn_terminus_set_address(source, self.address.encode())
-        put_filters(lib.pn_terminus_filter(source), selector=selector, offset=offset)
+        # The mark of a range's end is one message.
+        chunk = (CHUNK_BYTES, self.wanted.end) if self.options.selector is None else None
+        put_filters(lib.pn_terminus_filter(source), selector=selector, offset=offset, chunk=chunk)
         lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_SETTLED)
         lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
         lib.pn_link_open(link)

@@ -11,19 +11,24 @@ from broker.codec.message import (
     skip_value,
     with_annotations,
 )
-from broker.codec.splice import with_numbers
+from broker.codec.splice import with_messages, with_numbers
 
 OFFSET = "x-opt-sluice-offset"
 # RabbitMQ's word for it.
 STREAM_OFFSET = "x-stream-offset"
 # The filter by which a reader says where it begins; RabbitMQ's.
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
+# The filter by which it asks for many messages in one delivery, and how many messages such a chunk has.
+CHUNK_SPEC = "sluice:stream-chunk-spec"
+CHUNK = "x-opt-sluice-chunk"
 
 _OWN, _OTHER = symbol(OFFSET.encode()), symbol(STREAM_OFFSET.encode())
 # A map of four, whose size and number stand in a byte each; both values are ulongs.
 _HEAD = bytes((0xC1, 1 + len(_OWN) + len(_OTHER) + 18, 4)) + _OWN + b"\x80"
 _MIDDLE = _OTHER + b"\x80"
 _SECTION_HEAD = b"\x00\x53\x72" + _HEAD
+_CHUNK_KEY = symbol(CHUNK.encode())
+_CHUNK_HEAD = bytes((0x00, 0x53, 0x72, 0xC1, 1 + len(_OWN) + len(_CHUNK_KEY) + 18, 4)) + _OWN + b"\x80"
 # As a C number where it is compiled.
 ANNOTATIONS = 0x72
 
@@ -43,6 +48,17 @@ def with_offset(data: bytes, offset: int) -> bytes:
         added = with_numbers(b"", 0, _HEAD, _MIDDLE, offset)
         return with_annotations(data, merged_maps(annotations_of(data), added))
     return with_numbers(data, at, _SECTION_HEAD, _MIDDLE, offset)
+
+
+def chunk(messages: list[bytes], offset: int) -> bytes:
+    """Return a message that has these of a stream in its data section, the first of them at ``offset``.
+
+    Its annotations say that offset and how many there are.
+    """
+    head = b"".join(
+        (_CHUNK_HEAD, offset.to_bytes(8, "big"), _CHUNK_KEY, b"\x80", len(messages).to_bytes(8, "big"))
+    )
+    return with_messages(head, messages)
 
 
 def offset_filter(start: str | int) -> bytes:

@@ -1,14 +1,14 @@
 cimport cython
 
 from broker cimport constants
-from broker.codec.offsets cimport with_offset
+from broker.codec.offsets cimport chunk, with_offset
 from broker.queues.named_readers cimport NamedReaders
 from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
 cdef class StreamCursor:
     cdef public str start
-    cdef public long value
+    cdef public long value, chunk_bytes, until, in_chunk
     cdef public object loaded, disk
     cdef public list returned, owed
     cdef public bint loading, closed, seeks
@@ -39,6 +39,7 @@ cdef class StreamQueue(Queue):
     cpdef Entry look(self, Reader reader)
     @cython.locals(cursor=StreamCursor, at=long)
     cpdef object found(self, Reader reader, long offset, long upto)
+    @cython.locals(cursor=StreamCursor)
     cpdef bint has_more(self, Reader reader) except -1
     cpdef object clear(self)
     @cython.locals(cursor=StreamCursor, offset=long)
@@ -50,6 +51,10 @@ cdef class StreamQueue(Queue):
     @cython.locals(owed=list, at=long)
     cpdef object deal_with(self, Reader reader, long offset)
     cpdef long first_owed(self, Reader reader) except? -1
+    @cython.locals(first=Entry, entry=Entry, messages=list, data=bytes, size=long, begin=long, following=long, end=long)
+    cdef Entry _chunk(self, Reader reader, StreamCursor cursor)
+    @cython.locals(cursor=StreamCursor)
+    cdef object _ask_in_time(self, Reader reader)
     cdef Entry _returned(self, StreamCursor cursor)
     @cython.locals(data=bytes)
     cpdef object load(self, Reader reader, list messages)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from broker import constants
-from broker.codec.offsets import with_offset
+from broker.codec.offsets import chunk, with_offset
 from broker.queues.named_readers import NamedReaders
 from broker.queues.queue import Entry, Queue, Reader
 
@@ -22,6 +22,8 @@ TAIL_BYTES = 1 << 21
 SCAN = 256
 # A reader from disk asks for more once it has fewer.
 LOW = 512
+# A chunk has as many messages at most, however small they are.
+CHUNK_MSGS = 1 << 14
 
 # Where a reader begins.
 FIRST, LAST, NEXT, OFFSET, TIME = "first", "last", "next", "offset", "time"
@@ -49,6 +51,9 @@ class StreamCursor:
     is whoever reads them. ``closed``: nobody wants them any more. ``seeks``: TIME has yet to be looked up.
     ``returned`` has entries that were given back, to be sent again before all else; ``owed`` the offsets of
     those that were given back and are not dealt with, sent again or not. Both are in order.
+
+    Where ``chunk_bytes`` is more than 0 the reader is shown chunks of as many bytes, or one message that has
+    more, and nothing from the offset ``until`` on. ``in_chunk`` is how many messages the last one had.
     """
 
     def __init__(self, start: str = NEXT, value: int = 0) -> None:
@@ -59,6 +64,9 @@ class StreamCursor:
         self.closed = False
         self.seeks = False
         self.disk: Any = None
+        self.chunk_bytes = 0
+        self.until = 0
+        self.in_chunk = 0
         self.returned: list[Entry] = []
         self.owed: list[int] = []
 
@@ -193,6 +201,8 @@ class StreamQueue(Queue):
         reader.waits = False
         if reader.run is not None and reader.run.returned:
             return self._returned(reader.run)
+        if reader.run is not None and reader.run.chunk_bytes > 0:
+            return self._chunk(reader, reader.run)
         wanted = reader.wanted
         for _ in range(SCAN):
             entry = self._at(reader)
@@ -241,6 +251,38 @@ class StreamQueue(Queue):
         """Return the first offset that was given back and isn't dealt with, -1 for none."""
         return reader.run.owed[0] if reader.run is not None and reader.run.owed else -1
 
+    def _chunk(self, reader: Reader, cursor: StreamCursor) -> Entry | None:
+        """The messages that it stands before as one, whose number is that of the last of them."""
+        first = self._at(reader) if reader.passed < cursor.until else None
+        if first is None:
+            return None
+        messages = [first.data]
+        size = len(first.data)
+        begin = following = first.seq
+        end = min(self.visible, cursor.until)
+        while following < end and len(messages) < CHUNK_MSGS:
+            if following >= self.tail_first:
+                entry = self._tail[self._start + following - self.tail_first]
+                assert entry is not None, "it is in the tail"
+                data = entry.data
+            elif cursor.loaded and cursor.loaded[0][0] == following:
+                data = cursor.loaded[0][2]
+            else:
+                break
+            if size + len(data) > cursor.chunk_bytes:
+                break
+            if following < self.tail_first:
+                cursor.loaded.popleft()
+                self.loaded_bytes -= len(data) + constants.HELD_BYTES
+            messages.append(data)
+            size += len(data)
+            following += 1
+        reader.passed = following
+        cursor.in_chunk = len(messages)
+        if following < self.tail_first:
+            self._ask_in_time(reader)
+        return Entry(chunk(messages, begin - 1), following)
+
     def _returned(self, cursor: StreamCursor) -> Entry:
         entry = cursor.returned[0]
         del cursor.returned[0]
@@ -272,9 +314,10 @@ class StreamQueue(Queue):
 
     def has_more(self, reader: Reader) -> bool:
         """Whether there is something to look at."""
+        cursor = reader.run
         if reader.passed < self.visible:
-            return True
-        return reader.run is not None and (reader.run.seeks or bool(reader.run.returned))
+            return cursor is None or cursor.chunk_bytes == 0 or reader.passed < cursor.until
+        return cursor is not None and (cursor.seeks or bool(cursor.returned))
 
     def clear(self) -> None:
         """Forget every message: the stream is gone."""
@@ -324,9 +367,14 @@ class StreamQueue(Queue):
             return None
         # What it wants next is behind this one.
         reader.passed = found + 1
-        if len(loaded) < LOW and not cursor.loading and self.wanted_offset(reader) < self.tail_first:
-            self.ask(reader)
+        self._ask_in_time(reader)
         return Entry(data, found + 1)
+
+    def _ask_in_time(self, reader: Reader) -> None:
+        """Have more read from disk before a reader has used up what was."""
+        cursor = reader.run
+        if len(cursor.loaded) < LOW and not cursor.loading and self.wanted_offset(reader) < self.tail_first:
+            self.ask(reader)
 
     def _leave_disk(self, cursor: StreamCursor) -> None:
         """It has come to what is in memory: let go of what was read for it, and of the file."""

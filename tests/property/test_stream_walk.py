@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -28,6 +30,16 @@ class Source:
 
     def hold(self, offset: int) -> None:
         pass
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """The messages of a chunk: behind the annotations their number, their lengths, and they themselves."""
+    at = data.index(b"\x00\x53\x75\xb0") + 8
+    [msgs] = struct.unpack_from(">I", data, at)
+    sizes = struct.unpack_from(f">{msgs}I", data, at + 4)
+    ends = [*accumulate(sizes, initial=at + 4 + 4 * msgs)]
+    assert ends[-1] == len(data)
+    return [data[begin:end] for begin, end in pairwise(ends)]
 
 
 class Walk:
@@ -68,9 +80,10 @@ class Walk:
     def retain(self, part: int) -> None:
         self.source.first_offset += (self.source.next_offset - self.source.first_offset) * part // 4
 
-    def open(self, start: str, value: int) -> None:
+    def open(self, start: str, value: int, chunk_bytes: int, until: int) -> None:
         reader = Reader(object(), None, True)
         reader.run = StreamCursor(start, value)
+        reader.run.chunk_bytes, reader.run.until = chunk_bytes, until
         self.queue.open_reader(reader)
         self.readers.append(reader)
         self.opened_ms[reader] = self.now_ms
@@ -95,7 +108,16 @@ class Walk:
             entry = self.queue.look(reader)
             if entry is None:
                 return
-            self.take(reader, entry.seq - 1, entry.data)
+            if reader.run.chunk_bytes == 0:
+                self.take(reader, entry.seq - 1, entry.data)
+                continue
+            messages = unpacked(entry.data)
+            assert len(messages) == reader.run.in_chunk
+            assert len(messages) == 1 or sum(map(len, messages)) <= reader.run.chunk_bytes
+            for number, data in enumerate(messages, entry.seq - len(messages)):
+                # Retention may have gone beyond the end: then it is one message, from behind that.
+                assert number < reader.run.until or len(messages) == 1
+                self.take(reader, number, data)
 
     def take(self, reader: Reader, offset: int, data: bytes) -> None:
         assert offset < self.stored, "it is not stored yet"
@@ -158,7 +180,8 @@ class Walk:
                 self.answer(0, 7)
         for reader in self.readers:
             if self.next[reader] >= 0:
-                assert self.next[reader] >= len(self.sent)
+                until = reader.run.until if reader.run.chunk_bytes else len(self.sent)
+                assert self.next[reader] >= min(len(self.sent), until)
             assert not self.queue.has_more(reader)
 
 
@@ -168,7 +191,13 @@ STEPS = st.lists(
         st.tuples(st.just("store"), st.integers(1, 4)),
         st.tuples(st.just("append"), st.integers(1, 4)),
         st.tuples(st.just("retain"), st.integers(1, 3)),
-        st.tuples(st.just("open"), st.sampled_from((FIRST, LAST, NEXT, OFFSET, TIME)), st.integers(0, 60)),
+        st.tuples(
+            st.just("open"),
+            st.sampled_from((FIRST, LAST, NEXT, OFFSET, TIME)),
+            st.integers(0, 60),
+            st.sampled_from((0, 100, 500)),
+            st.integers(1, 90),
+        ),
         st.tuples(st.just("read"), st.integers(0, 9)),
         st.tuples(st.just("answer"), st.integers(0, 9), st.integers(1, 20)),
         st.tuples(st.just("close"), st.integers(0, 9)),

@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message, symbol
@@ -15,8 +17,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from broker.codec.offsets import with_offset
 from pyspark_sluice import rangereader
 from pyspark_sluice.errors import AmqpError, DataLossError, RefusedError
+from pyspark_sluice.filters import put_filters
 from pyspark_sluice.offsets import StreamOffsets, offset_of
-from pyspark_sluice.rangereader import RangeReceiver, StreamRange, read_range
+from pyspark_sluice.rangereader import RangeReceiver, StreamRange, Taken, read_range
 from pyspark_sluice.ranges import Range
 from tests.spark.conftest import ReturningBroker, StartBroker
 from tests.spark.feeding import consumers, feed, names, source
@@ -28,6 +31,8 @@ POLICIES = """policies:
   - {match: "short", kind: stream, durable: true, max_size: 8MB}
   - {match: "memory", kind: stream, max_count: 100}
 """
+# A checkpoint comes within a second where there is something for it to do.
+STILL_S = 1.5
 SCHEMA = (
     StructType()
     .add("message_id", StringType())
@@ -35,6 +40,21 @@ SCHEMA = (
     .add("body", BinaryType())
     .add("partition", IntegerType())
 )
+
+
+def without_chunks(data: object, *, chunk: object, **more: Any) -> None:
+    """As a receiver asks that knows no chunks, or one whose broker doesn't."""
+    put_filters(data, **more)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rangereader, "put_filters", without_chunks)
+
+
+def split(taken: Taken) -> list[bytes]:
+    ends = [*accumulate(map(int, taken.sizes))]
+    return [taken.data[end - int(size) : end] for end, size in zip(ends, taken.sizes, strict=True)]
 
 
 @pytest.fixture
@@ -66,6 +86,13 @@ def fill_segments(broker: RunningBroker, first: int = 0) -> int:
         feed(broker.url, "short", names(400, sent), 10_000, durable=True)
         sent += 400
         assert sent < 20_000, "retention removed nothing"
+    # More goes with the next checkpoint, and then no more.
+    seen, since = -1, time.monotonic()
+    while time.monotonic() - since < STILL_S:
+        first_now = number_of(broker, "short", "first_offset")
+        if first_now != seen:
+            seen, since = first_now, time.monotonic()
+        time.sleep(0.1)
     return sent
 
 
@@ -102,6 +129,7 @@ def receiving(url: str, start: int, end: int, **given: str) -> Iterator[RangeRec
         found.close()
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_task_that_takes_nothing_is_sent_no_more_than_it_may_hold(
     streams: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,27 +144,57 @@ def test_a_task_that_takes_nothing_is_sent_no_more_than_it_may_hold(
         delivered = number_of(streams, "flights", "delivered")
         assert delivered <= 150
         messages: list[bytes] = []
-        while taken := found.take(30, 20_000)[0]:
-            assert len(taken) <= 30
-            assert sum(map(len, taken)) <= 20_000
-            messages += taken
+        while len((taken := found.take(30, 20_000)).sizes):
+            assert len(taken.sizes) <= 30
+            assert len(taken.data) <= 20_000
+            messages += split(taken)
         assert [offset_of(each) for each in messages] == list(range(2000))
 
 
-def test_a_connection_that_is_lost_repeats_and_omits_nothing(
-    returning_streams: ReturningBroker, monkeypatch: pytest.MonkeyPatch
+def test_a_task_that_takes_nothing_is_sent_no_more_chunks_than_it_may_hold(
+    streams: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rangereader, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(rangereader, "AHEAD_CHUNKS", 3)
+    feed(streams.url, "flights", names(2000), 1000, durable=True)
+    with receiving(streams.url, 0, 1990) as found:
+        wait_until(
+            lambda: {row["credit"] for row in consumers(streams.url, "flights")} == {0}, 20, "no credit"
+        )
+        assert 0 < number_of(streams, "flights", "delivered") <= 3 * (1 << 14) // 1000
+        messages: list[bytes] = []
+        while len((taken := found.take(30, 40_000)).sizes):
+            assert len(taken.data) <= 40_000
+            messages += split(taken)
+        assert [offset_of(each) for each in messages] == list(range(1990))
+    # Nothing was sent that no task wanted.
+    assert number_of(streams, "flights", "delivered") == 1990
+
+
+@pytest.mark.parametrize("way", ["chunks", "one by one", "first one by one", "first chunks"])
+def test_a_connection_that_is_lost_repeats_and_omits_nothing(
+    returning_streams: ReturningBroker, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Also where the broker that comes back knows chunks and the one before didn't, or does no more."""
+    if "one by one" in way:
+        monkeypatch.setattr(rangereader, "put_filters", without_chunks)
     monkeypatch.setattr(rangereader, "AHEAD_ROWS", 500)
+    monkeypatch.setattr(rangereader, "AHEAD_CHUNKS", 2)
+    monkeypatch.setattr(rangereader, "CHUNK_BYTES", 1 << 14)
     feed(returning_streams.url, "flights", names(5000), durable=True)
     with receiving(returning_streams.url, 100, 4900) as found:
-        seen = found.take(200, 1 << 20)[1]
+        seen = [*found.take(200, 1 << 20).offsets]
         for _ in range(2):
+            if way == "first chunks":
+                monkeypatch.setattr(rangereader, "put_filters", without_chunks)
+            elif way == "first one by one":
+                monkeypatch.setattr(rangereader, "put_filters", put_filters)
             returning_streams.kill()
             returning_streams.start()
             wait_until(lambda: bool(consumers(returning_streams.url, "flights")), 20, "it to be back")
-            seen += found.take(200, 1 << 20)[1]
-        while more := found.take(1000, 1 << 20)[1]:
-            seen += more
+            seen += list(found.take(200, 1 << 20).offsets)
+        while len((taken := found.take(1000, 1 << 20)).sizes):
+            seen += list(taken.offsets)
         assert found.lost_count == 2
     assert seen == list(range(100, 4900))
 
@@ -195,8 +253,8 @@ def test_offsets_that_were_announced_are_waited_for(
         wait_until(lambda: "were announced and aren't there" in caplog.text, 20, "a warning")
         feed(streams.url, "flights", names(5, 10), durable=True)
         seen: list[int] = []
-        while taken := found.take(100, 1 << 20)[1]:
-            seen += taken
+        while len((taken := found.take(100, 1 << 20)).sizes):
+            seen += list(taken.offsets)
     assert seen == list(range(5, 12))
 
 

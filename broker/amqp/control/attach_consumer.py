@@ -26,7 +26,7 @@ from broker.amqp.links.filters import NO_LOCAL, Filters, without
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.amqp.management import ADDRESS as MANAGEMENT
-from broker.codec.offsets import OFFSET_SPEC
+from broker.codec.offsets import CHUNK_SPEC, OFFSET_SPEC
 from broker.config.fields import Duration
 from broker.config.patterns import is_pattern
 from broker.engine.engine import Engine
@@ -276,8 +276,8 @@ class ConsumerAttach:
         reads = consumer.reader
         if node.stream is not None and reads is not None:
             filters = self._begin_reading(consumer, reads, filters, reader)
-        elif filters.start is not None:
-            filters = without(filters, OFFSET_SPEC)
+        elif filters.start is not None or filters.chunk is not None:
+            filters = without(without(filters, OFFSET_SPEC), CHUNK_SPEC)
         self._describe(link, node, address, filters, on_topic)
         self._answer(link, consumer, on_topic)
         consumer.shares = consumer.window.shared is not None
@@ -299,7 +299,13 @@ class ConsumerAttach:
         if known is not None:
             start = ("offset", known.committed)
             filters = without(filters, OFFSET_SPEC)
+        if filters.chunk is not None and (reader or filters.texts):
+            # A place is a message's, and so is what a selector passes.
+            filters = without(filters, CHUNK_SPEC)
         self._engine.streams.begin(reads, *start)
+        if filters.chunk is not None:
+            reads.run.chunk_bytes, reads.run.until = filters.chunk
+            consumer.chunk_bytes = reads.run.chunk_bytes
         return filters
 
     def _consumer(self, link: Link, node: Node) -> ConsumerLink:

@@ -50,6 +50,8 @@ cdef class ConsumerLink(OutgoingLink):
     # Of a stream's reader, the bytes of what its peer holds.
     cdef bint reads_stream
     cdef long held_bytes
+    # How many bytes a chunk of a stream has, where it is sent chunks; else 0.
+    cdef public long chunk_bytes
     # Its outcomes come in transactions: what has none was never its receiver's.
     cdef bint transacted
 

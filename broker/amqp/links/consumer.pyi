@@ -18,6 +18,7 @@ class ConsumerLink(OutgoingLink):
     id: str
     name: str
     presettled: bool
+    chunk_bytes: int
     dead: bool
     draining: bool
     browses: bool

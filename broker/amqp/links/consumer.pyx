@@ -95,7 +95,7 @@ cdef class ConsumerLink(OutgoingLink):
         unsent = self.connection.unsent_of(self.session, limit)
         if unsent >= limit:
             return 0
-        mean = self.node.mean_bytes()
+        mean = self.chunk_bytes if self.chunk_bytes > 0 else self.node.mean_bytes()
         if mean > LARGE_ENOUGH:
             # About as many as fill what may wait for the socket.
             room = min(room, 1 + (limit - unsent) // mean)
@@ -142,7 +142,7 @@ cdef class ConsumerLink(OutgoingLink):
 
     cdef object count_sent(self, long nbytes):
         """Count a message that is on its way, of so many bytes in memory."""
-        self.node.delivered += 1
+        self.node.delivered += 1 if self.chunk_bytes == 0 else self.reader.run.in_chunk
         self.connection.sent += 1
         if not self.presettled:
             self.in_flight += 1

@@ -14,12 +14,14 @@ from typing import Any
 from proton import Data, Described, timestamp
 
 from broker.amqp.control.decoding import first_of
-from broker.codec.offsets import OFFSET_SPEC
+from broker.codec.offsets import CHUNK_SPEC, OFFSET_SPEC
 from broker.errors import PeerError
 
 NO_LOCAL = "apache.org:no-local-filter:list"
 # No offset and no time is beyond this; a receiver waits there for ever.
 LARGEST = 2**62
+# A chunk of a stream has at least, and at most, so many bytes whatever a receiver asks for.
+SMALLEST_CHUNK, LARGEST_CHUNK = 1 << 12, 1 << 20
 # A time that was so long ago; in seconds.
 _AGO = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
@@ -36,6 +38,7 @@ _BY_NAME = {
     "apache.org:no-local-filter": NO_LOCAL,
     "apache.org:selector-filter": "apache.org:selector-filter:string",
     OFFSET_SPEC: OFFSET_SPEC,
+    CHUNK_SPEC: CHUNK_SPEC,
 }
 
 
@@ -44,12 +47,14 @@ class Filters:
     """``texts`` are descriptors and texts of filters on a message, ``applied`` what the answer says.
 
     ``start`` is where a reader of a stream begins: `first`, `last`, `next`, or `offset` or `time` (ms since
-    the epoch) with a number; None for nothing said.
+    the epoch) with a number; None for nothing said. ``chunk`` is how many bytes of messages it asks for in
+    one delivery, and the offset from which on it wants none; None for messages one by one.
     """
 
     texts: tuple[tuple[str, str], ...] = ()
     no_local: bool = False
     start: tuple[str, int] | None = None
+    chunk: tuple[int, int] | None = None
     applied: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -64,6 +69,8 @@ def read(data: Data) -> Filters:
             found.no_local = True
         elif kind == OFFSET_SPEC:
             found.start = _start(value.value if isinstance(value, Described) else value)
+        elif kind == CHUNK_SPEC:
+            found.chunk = _chunk(value.value if isinstance(value, Described) else value)
         else:
             text = value.value if isinstance(value, Described) else value
             if not isinstance(text, str):
@@ -74,10 +81,11 @@ def read(data: Data) -> Filters:
 
 
 def without(filters: Filters, kind: str) -> Filters:
-    """The same filters, NO_LOCAL or OFFSET_SPEC not applied."""
+    """The same filters, NO_LOCAL, OFFSET_SPEC or CHUNK_SPEC not applied."""
     applied = {key: value for key, value in filters.applied.items() if _kind(key, value) != kind}
     start = None if kind == OFFSET_SPEC else filters.start
-    return Filters(filters.texts, filters.no_local and kind != NO_LOCAL, start, applied)
+    chunk = None if kind == CHUNK_SPEC else filters.chunk
+    return Filters(filters.texts, filters.no_local and kind != NO_LOCAL, start, chunk, applied)
 
 
 def _start(value: object) -> tuple[str, int]:
@@ -94,6 +102,17 @@ def _start(value: object) -> tuple[str, int]:
             return "time", max(int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000), 0)
     text = "first, last, next, an offset, a timestamp or a span such as 10m"
     raise PeerError("amqp:invalid-field", f"filter '{OFFSET_SPEC}' has to be {text}")
+
+
+def _chunk(value: object) -> tuple[int, int]:
+    """How large a chunk may be, and before which offset the last one ends: a number, or a list of both."""
+    numbers = value if isinstance(value, list) else [value]
+    whole = [each for each in numbers if isinstance(each, int) and not isinstance(each, bool) and each > 0]
+    if len(whole) != len(numbers) or not 1 <= len(whole) <= 2:
+        text = "a number of bytes, or a list of that and an offset"
+        raise PeerError("amqp:invalid-field", f"filter '{CHUNK_SPEC}' has to be {text}")
+    nbytes = min(max(int(whole[0]), SMALLEST_CHUNK), LARGEST_CHUNK)
+    return nbytes, min(int(whole[1]), LARGEST) if len(whole) == 2 else LARGEST
 
 
 def _given(data: Data) -> dict[Any, Any]:
