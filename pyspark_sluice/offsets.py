@@ -68,7 +68,9 @@ def extent_of(attributes: Attributes | None) -> Extent | None:
     """Where a stream begins and ends; None for what is no stream, or isn't shown to us."""
     if attributes is None or attributes.get("queue_type") != "stream":
         return None
-    return Extent(int(attributes["first_offset"]), int(attributes["next_offset"]))
+    known = attributes.get("stream_id")
+    stream_id = None if known is None else int(known)
+    return Extent(int(attributes["first_offset"]), int(attributes["next_offset"]), stream_id)
 
 
 class StreamOffsets(Connection):

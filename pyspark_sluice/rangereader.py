@@ -13,6 +13,8 @@
    know them sends messages one by one.
 6. Where nothing comes for a while the broker is asked where the stream begins and ends. A task of one that
    says nothing then fails, unless messages come.
+6. A stream that was made anew has other messages at the same offsets. So the broker is asked at the range's
+   end, too, whether it is still the one that the batch was planned for: identities don't come back.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from .filters import count_applied, put_filters
 from .management import QUEUE, Reads
 from .offsets import encoded_offset, extent_of, missing, offset_of
 from .options import Options
-from .ranges import Range, shown
+from .ranges import Extent, Range, shown
 from .receiver import UNKNOWN, Sizes
 from .unpack import MalformedError
 
@@ -57,11 +59,15 @@ SILENCE_S = 2.0
 
 
 class StreamRange(InputPartition):
-    """What a task reads: some offsets of the stream at ``address``, which is one partition."""
+    """What a task reads: some offsets of the stream at ``address``, which is one partition.
 
-    def __init__(self, address: str, wanted: Range) -> None:
+    ``stream_id`` says which stream they are of, None where the broker doesn't.
+    """
+
+    def __init__(self, address: str, wanted: Range, stream_id: int | None = None) -> None:
         self.address = address
         self.wanted = wanted
+        self.stream_id = stream_id
 
 
 def read_range(found: StreamRange, options: Options, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -104,6 +110,7 @@ class RangeReceiver(Connection):
         super().__init__(options, "spark-stream")
         self.address = found.address
         self.wanted = found.wanted
+        self.stream_id = found.stream_id
         # The offset that comes next.
         self.next = found.wanted.start
         self._changed = threading.Condition()
@@ -129,8 +136,9 @@ class RangeReceiver(Connection):
         self._hole: int | None = None
         self._reads = Reads()
         self._asks = False
-        # The range is read, and the broker was asked whether a hole is one of retention's.
-        self._checks_hole = False
+        # The range is read, and the broker was asked of which stream it was, and whether a hole is one of
+        # retention's.
+        self._checks_end = False
         self._has_warned = False
         self._has_moved = False
         self._moved_at = self._progress_at = time.monotonic()
@@ -200,7 +208,7 @@ class RangeReceiver(Connection):
         self._moved_at = time.monotonic()
         if self._ended:
             return
-        if self._checks_hole:
+        if self._checks_end:
             self._ask()
             return
         self._link = self._attach(self.next, self.options.selector)
@@ -273,7 +281,7 @@ class RangeReceiver(Connection):
         if self._has_moved:
             self._has_moved = False
             self._moved_at = self._progress_at = time.monotonic()
-            self._asks = self._asks and self._checks_hole
+            self._asks = self._asks and self._checks_end
         if self._asks and not self._ended:
             return self._await_answer()
         if self._is_read() or self._link is None or self._asks or self._got >= self._granted:
@@ -384,9 +392,9 @@ class RangeReceiver(Connection):
             log.warning("%s are gone from the stream and are passed over", where)
 
     def _end(self) -> None:
-        """The range is read, but for what a selector may have hidden."""
-        if self._hole is not None and not self._checks_hole:
-            self._checks_hole = True
+        """The range is read; what a selector may have hidden, and which stream it was, is asked first."""
+        if not self._checks_end and (self._hole is not None or self.stream_id is not None):
+            self._checks_end = True
             self._ask()
             return
         with self._changed:
@@ -440,7 +448,7 @@ class RangeReceiver(Connection):
             self._grant()
 
     def _is_read(self) -> bool:
-        return self._ended or self._checks_hole
+        return self._ended or self._checks_end
 
     # --- questions
 
@@ -465,7 +473,9 @@ class RangeReceiver(Connection):
         extent = extent_of(self._reads.answers[0])
         if self._reads.refusal is not None:
             self.fail(self._reads.refusal)
-        elif self._checks_hole:
+        elif extent is not None and self._is_another(extent):
+            self._lose_stream()
+        elif self._checks_end:
             hole, self._hole = self._hole, None
             if extent is not None and hole is not None and extent.first > hole:
                 self.next = hole
@@ -479,6 +489,25 @@ class RangeReceiver(Connection):
                 self._end()
         elif extent.next < self.wanted.end:
             self._await_end(extent.next)
+
+    def _is_another(self, extent: Extent) -> bool:
+        return None not in (self.stream_id, extent.stream_id) and self.stream_id != extent.stream_id
+
+    def _lose_stream(self) -> None:
+        """The stream that was to be read is gone, and another one has its name."""
+        wanted = self.wanted
+        where = shown(wanted.partition, self.address, wanted.start, wanted.end)
+        if self.options.fail_on_data_loss:
+            self.fail(
+                DataLossError(
+                    f"{where} were to be read of a stream that is gone: it was made anew meanwhile."
+                    " failOnDataLoss=false reads the new one from its beginning"
+                )
+            )
+            return
+        log.warning("%s were to be read of a stream that is gone: it was made anew meanwhile", where)
+        self.next, self._hole, self._checks_end = wanted.end, None, True
+        self._end()
 
     def _await_end(self, last: int) -> None:
         """Offsets were announced that aren't there: the broker was killed before they were on its disk, or

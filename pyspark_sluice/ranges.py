@@ -36,10 +36,20 @@ class Range(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a partition has now: the offset of its first message, and the one that the next will have."""
+    """What a partition has now: the offset of its first message, and the one that the next will have.
+
+    ``stream_id`` says which stream it is: one that is made anew has another. None where the broker doesn't
+    say.
+    """
 
     first: int
     next: int
+    stream_id: int | None = None
+
+
+def ids_in(extents: Mapping[int, Extent]) -> dict[int, int]:
+    """Return which stream each partition is, of those of which the broker says it."""
+    return {at: each.stream_id for at, each in extents.items() if each.stream_id is not None}
 
 
 def chosen(name: str, wanted: str | Offsets, extents: Mapping[int, Extent]) -> dict[int, int]:

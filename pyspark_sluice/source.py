@@ -21,6 +21,7 @@ from .limits import ReadLimit, SupportsTriggerAvailableNow
 from .management import Attributes
 from .offsets import StreamOffsets
 from .options import Options, check_source, named
+from .position import Position
 from .rangereader import StreamRange, read_range
 from .stream import QueueReader
 from .streamreader import StreamReader, StreamTable
@@ -109,7 +110,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What an executor needs to read with."""
         return {"options": self.options, "given": self.given, "schema": self.schema, "_reader": None}
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's names, here and below
+    def initialOffset(self) -> Position:  # noqa: N802  Spark's names, here and below
         return self.known().initialOffset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -118,16 +119,16 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.known().prepareForTriggerAvailableNow()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
         return self.known().latestOffset(start, limit)
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         return None if self._reader is None else self._reader.reportLatestOffset()
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Position) -> None:
         self.known().commit(end)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         return self.known().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -7,13 +7,14 @@
 3. ``partitions`` makes tasks of the offsets between two positions. They have the same rows whenever they are
    read, so a batch that Spark repeats after a restart is the same batch.
 4. Nothing is settled: the stream keeps its messages, and the position is Spark's.
+5. A position says which streams it is of. One that was made anew has other messages at the same offsets.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,9 +32,9 @@ from .limits import (
 from .management import QUEUE, Attributes
 from .offsets import StreamOffsets, extent_of, missing
 from .options import Options
-from .position import offsets_of, stream_position
+from .position import Position, ids_of, offsets_of, remade, stream_position
 from .rangereader import StreamRange, read_range
-from .ranges import EARLIEST, LATEST, Extent, Range, ahead, between, chosen, limited, split
+from .ranges import EARLIEST, LATEST, Extent, Range, ahead, between, chosen, ids_in, limited, split
 
 log = logging.getLogger("pyspark_sluice")
 
@@ -79,10 +80,13 @@ def _extents(streams: Sequence[str], answers: list[Attributes | None]) -> dict[i
 
 
 def first_offsets(
-    options: Options, broker: StreamOffsets, streams: Sequence[str], default: str
+    options: Options,
+    broker: StreamOffsets,
+    streams: Sequence[str],
+    extents: dict[int, Extent],
+    default: str,
 ) -> dict[int, int]:
     """Where the options have a new query, or a table, begin; OptionError where there is no such offset."""
-    extents = present_extents(broker, streams)
     if options.starting_timestamp is not None:
         at = {
             each: broker.offset_at(address, options.starting_timestamp)
@@ -102,9 +106,14 @@ def named_offsets(
         raise OptionError(str(fault)) from None
 
 
-def tasks_of(ranges: list[Range], options: Options, streams: Sequence[str]) -> list[InputPartition]:
-    """A task for each range, or for each part of one."""
-    return [StreamRange(streams[each.partition], each) for each in split(ranges, options.min_partitions or 1)]
+def tasks_of(
+    ranges: list[Range], options: Options, streams: Sequence[str], ids: Mapping[int, int]
+) -> list[InputPartition]:
+    """A task for each range, or for each part of one; ``ids`` says which streams they are of."""
+    return [
+        StreamRange(streams[each.partition], each, ids.get(each.partition))
+        for each in split(ranges, options.min_partitions or 1)
+    ]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -120,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._broker: StreamOffsets | None = None
         # How far the stream was when it was asked about last, and where the batch planned last ends.
         self._known: dict[int, int] = {}
-        self._planned: dict[int, int] = {}
+        self._planned: Position = {}
         # Where a run ends that takes what was there.
         self._target: dict[int, int] | None = None
         # When the last batch that had anything was planned (monotonic).
@@ -128,8 +137,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- positions
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's names, here and below
-        return stream_position(first_offsets(self.options, self._asked(), self.streams, LATEST))
+    def initialOffset(self) -> Position:  # noqa: N802  Spark's names, here and below
+        broker = self._asked()
+        extents = present_extents(broker, self.streams)
+        first = first_offsets(self.options, broker, self.streams, extents, LATEST)
+        return stream_position(first, ids_in(extents))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self.options.max_offsets_per_trigger is not None:
@@ -143,47 +155,59 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = present_extents(self._asked(), self.streams)
         self._target = {partition: extent.next for partition, extent in extents.items()}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        begun = offsets_of(start)
-        end = self._end_of_batch(begun, limit)
-        if end == begun and self._target is None:
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
+        end = self._end_of_batch(start, limit)
+        if end == start and self._target is None:
             time.sleep(IDLE_S)
-            end = self._end_of_batch(begun, limit)
-        if end != begun:
+            end = self._end_of_batch(start, limit)
+        if end != start:
             self._batch_at = time.monotonic()
         self._planned = end
-        return stream_position(end)
+        return end
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """How far the stream was when it was last asked about, and how many messages that is ahead."""
         if not self._known:
             return None
-        lag = sum(max(offset - self._planned.get(each, 0), 0) for each, offset in self._known.items())
+        planned = offsets_of(self._planned)
+        lag = sum(max(offset - planned.get(each, 0), 0) for each, offset in self._known.items())
         return stream_position(self._known) | {"lag": lag}
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Position) -> None:
         """Nothing to do: the position is Spark's."""
 
     # --- batches
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        begun, ends = offsets_of(start), self._of_streams(end)
-        if ends != self._planned:
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        begun, ends, ids = offsets_of(start), self._of_streams(end), ids_of(end)
+        for each in remade(ids_of(start), ids):
+            begun.pop(each, None)
+        if end != self._planned:
             # Planned by an earlier run: the stream may be another one by now.
             extents = extents_of(self._asked(), self.streams, PATIENCE_S) or {}
-            known = {partition: extent.next for partition, extent in extents.items()}
-            self.check({each: offset for each, offset in begun.items() if each in known}, known)
-        return tasks_of(between(begun, ends), self.options, self.streams)
+            known, now = {each: extent.next for each, extent in extents.items()}, ids_in(extents)
+            # Also one that is new, or was made anew, to this batch.
+            places = {each: begun.get(each, 0) for each in ends}
+            self.check(stream_position(places, ids_of(start) | ids), known, now)
+            ends = {each: offset for each, offset in ends.items() if each not in remade(ids, now)}
+        return tasks_of(between(begun, ends), self.options, self.streams, ids)
 
-    def check(self, start: dict[int, int], ends: dict[int, int]) -> None:
-        """Raise DataLossError, or warn, where a partition ends before the query's position."""
-        start = self._of_streams(stream_position(start))
-        faults = [
-            f"partition {each} ('{self.streams[each]}') ends at {ends[each]}, before offset {offset}"
-            " at which the query stands"
-            for each, offset in start.items()
-            if ends[each] < offset
-        ]
+    def check(self, start: Position, ends: Mapping[int, int], ids: Mapping[int, int]) -> None:
+        """Raise DataLossError, or warn, where a partition ends before the query's position, or is another
+        stream by now; of which nothing is in ``ends``, nothing is known.
+        """
+        others = remade(ids_of(start), ids)
+        faults = []
+        for each, offset in self._of_streams(start).items():
+            if each not in ends:
+                continue
+            named = f"partition {each} ('{self.streams[each]}')"
+            if each in others:
+                faults.append(f"{named} is not the stream that the query has read up to offset {offset}")
+            elif ends[each] < offset:
+                faults.append(
+                    f"{named} ends at {ends[each]}, before offset {offset} at which the query stands"
+                )
         if faults and self.options.fail_on_data_loss:
             raise DataLossError(
                 f"{'; '.join(faults)}: the stream was made anew, as one without a disk is when its broker"
@@ -204,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- inside
 
-    def _end_of_batch(self, start: dict[int, int], limit: ReadLimit) -> dict[int, int]:
+    def _end_of_batch(self, start: Position, limit: ReadLimit) -> Position:
         """Where a batch from ``start`` ends; ``start`` where there is none to be made yet."""
         # To a run that ends with what is there, no news would be the end; without a start there is no batch
         # that could be as empty as that.
@@ -213,11 +237,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if extents is None:
             return start
         self._known = {partition: extent.next for partition, extent in extents.items()}
-        self.check(start, self._known)
-        end, count = ahead(start, extents, self._target)
+        begun, ids, now = offsets_of(start), ids_of(start), ids_in(extents)
+        self.check(start, self._known, now)
+        others = remade(ids, now)
+        kept = {each: offset for each, offset in begun.items() if each not in others}
+        end, count = ahead(kept, extents, self._target)
         if self._waits(count, limit):
             return start
-        return limited(start, extents, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        if isinstance(limit, ReadMaxRows):
+            end = limited(kept, extents, end, limit.max_rows)
+        # A position without identities is the same as one with them: there is no batch without messages.
+        return start if end == begun and not others else stream_position(end, ids | now)
 
     def _waits(self, count: int, limit: ReadLimit) -> bool:
         """Whether so few messages are no batch yet (``minOffsetsPerTrigger``)."""
@@ -227,7 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_s = time.monotonic() - self._batch_at
         return least is not None and count < least and waited_s < self.options.max_trigger_delay
 
-    def _of_streams(self, found: dict[str, int]) -> dict[int, int]:
+    def _of_streams(self, found: Position) -> dict[int, int]:
         """A position, which names no other partitions than there are. DataLossError, or a warning, where it
         did."""
         offsets = offsets_of(found)
@@ -257,7 +287,8 @@ class StreamTable:
 
     def tasks(self, broker: StreamOffsets) -> list[InputPartition]:
         """What is read, by tasks. OptionError where the options name offsets that there are not."""
-        start = first_offsets(self.options, broker, self.streams, EARLIEST)
+        extents = present_extents(broker, self.streams)
+        start = first_offsets(self.options, broker, self.streams, extents, EARLIEST)
         extents = present_extents(broker, self.streams)
         end = named_offsets("endingOffsets", self.options.ending_offsets or LATEST, extents)
         backwards = [each for each in end if end[each] < start[each]]
@@ -267,4 +298,4 @@ class StreamTable:
                 f" {start[backwards[0]]}"
             )
         ranges = [Range(each, start[each], end[each]) for each in sorted(end) if start[each] < end[each]]
-        return tasks_of(ranges, self.options, self.streams)
+        return tasks_of(ranges, self.options, self.streams, ids_in(extents))

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from .errors import OptionError
 from .options import Options, named
-from .position import offsets_of, position
+from .position import Position, ids_of, offsets_of, position
 from .source import SourceReader
 from .stream import QueueReader
 from .streamreader import StreamReader
@@ -49,25 +49,25 @@ class UnlimitedReader(DataSourceStreamReader):
         self._source = SourceReader(options, given, schema)
         # Names this run in positions; the end of the batch planned last.
         self._run = secrets.randbits(48)
-        self._planned: dict[str, int] = {}
+        self._planned: Position = {}
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's names, here and below
+    def initialOffset(self) -> Position:  # noqa: N802  Spark's names, here and below
         reader = self._source.known()
         first = reader.initialOffset()
         self._planned = self._of_run(first) if isinstance(reader, QueueReader) else first
         return self._planned
 
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> Position:  # type: ignore[override]  # noqa: N802
         reader = self._source.known()
         limit = reader.getDefaultReadLimit()
         if isinstance(reader, StreamReader):
             return reader.latestOffset(self._planned, limit)
         return self._of_run(reader.latestOffset(self._planned or position(0), limit))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         reader = self._source.known()
         if isinstance(reader, StreamReader):
-            reader.check(offsets_of(start), offsets_of(end))
+            reader.check(start, offsets_of(end), ids_of(end))
         elif not self._is_of_run(end):
             if start != end:
                 log.warning(
@@ -84,7 +84,7 @@ class UnlimitedReader(DataSourceStreamReader):
         """On an executor."""
         return self._source.read(partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Position) -> None:
         reader = self._source.known()
         if isinstance(reader, StreamReader) or self._is_of_run(end):
             reader.commit(end)
@@ -92,8 +92,8 @@ class UnlimitedReader(DataSourceStreamReader):
     def stop(self) -> None:
         self._source.stop()
 
-    def _of_run(self, found: dict[str, int]) -> dict[str, int]:
+    def _of_run(self, found: Position) -> Position:
         return found | {_RUN: self._run}
 
-    def _is_of_run(self, found: dict[str, int]) -> bool:
+    def _is_of_run(self, found: Position) -> bool:
         return found.get(_RUN) == self._run

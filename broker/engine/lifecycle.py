@@ -66,16 +66,22 @@ class Lifecycle:
         self._streams = streams
 
     def create(
-        self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: QueueLog | None = None
+        self,
+        name: str,
+        settings: NodeSettings,
+        definition: bytes = b"",
+        shelf: QueueLog | None = None,
+        stream_id: int = 0,
     ) -> Node:
         """Make a node; ConflictError if the name is taken, by a subscription too.
 
         ``definition`` is what the store keeps of a durable one; ``shelf`` is where a recovered one stands.
+        ``stream_id`` is the identity of a stream that has one already.
         """
         self._require_free(name)
         node = Node(name, settings.kind)
         if settings.queue_type == "stream":
-            shelf = self._streams.open(node, settings.durable, definition, shelf)
+            shelf = self._streams.open(node, settings.durable, definition, shelf, stream_id)
         node.allocator.budget(self._depths.memory, self._large.most)
         self._configurator.apply(node, settings)
         if shelf is not None:

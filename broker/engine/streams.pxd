@@ -18,7 +18,7 @@ cdef class Streams:
     cdef public ReaderCommits commits
     cdef public set nodes
     cdef set _loading
-    cdef long _pause_ns
+    cdef long _pause_ns, _newest_id
 
     @cython.locals(stream=StreamQueue, keep=bint, now_ms=long, entry=Entry)
     cpdef long put(self, Node node, bytes data, long bits) except -1

@@ -52,11 +52,21 @@ class Streams:
         # Those whose readers have had something read from disk.
         self._loading: set[Node] = set()
         self._pause_ns = 0
+        self._newest_id = 0
 
-    def open(self, node: Node, durable: bool, definition: bytes, shelf: QueueLog | None) -> StreamLog | None:
+    def new_id(self) -> int:
+        """Return what tells a new stream from those before it: the time, in ms since the epoch, and never the
+        same one twice.
+        """
+        self._newest_id = max(self._turn.stamp_ms(), self._newest_id + 1)
+        return self._newest_id
+
+    def open(
+        self, node: Node, durable: bool, definition: bytes, shelf: QueueLog | None, stream_id: int
+    ) -> StreamLog | None:
         """Make a stream of a node, of what its shelf has or of nothing; return its log, None without one.
 
-        OperatorError where the store can't keep it.
+        A new one without a ``stream_id`` gets one. OperatorError where the store can't keep it.
         """
         found = shelf
         if found is None and durable and self._durability.is_on():
@@ -69,6 +79,7 @@ class Streams:
             self._load(node, reader)
 
         node.queue = node.stream = StreamQueue(found, next_offset, ask)
+        node.stream.id = stream_id or (self.new_id() if shelf is None else 0)
         self.nodes.add(node)
         if found is not None:
             self._depths.count_kept(node, node.stream.count, found.nbytes)

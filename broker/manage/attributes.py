@@ -103,7 +103,7 @@ NODE: Row = {
     **_same("delayed_msgs"),
     "delayed_next": partial(_when, "delayed_next_ns"),
     **_same("groups", "stuck_groups", "group_stuck_msgs", "last_values"),
-    **_same("stream_msgs", "first_offset", "next_offset"),
+    **_same("stream_msgs", "first_offset", "next_offset", "stream_id"),
 }
 
 LINK: Row = {

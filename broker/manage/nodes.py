@@ -185,8 +185,11 @@ class Nodes:
         effective: Effective,
         shelf: QueueLog | None = None,
         user: str = "",
+        stream_id: int = 0,
     ) -> Node:
-        """Make a node with settings that were worked out, and tell everybody; with a shelf it is restored."""
+        """Make a node with settings that were worked out, and tell everybody; with a shelf it is restored,
+        and was the stream ``stream_id`` before.
+        """
         parts: list[str] = []
         if shelf is None:
             parts = self._parts_of(name, effective)
@@ -194,9 +197,10 @@ class Nodes:
             if parts:
                 # What is on disk counts, whatever a policy says after a restart.
                 arguments = {**arguments, "partitions": effective.settings.partitions}
-        node = self._engine.lifecycle.create(
-            name, effective.settings, definition(effective, arguments, user), shelf
-        )
+            if effective.settings.queue_type == "stream":
+                stream_id = self._engine.streams.new_id()
+        known = definition(effective, arguments, user, stream_id)
+        node = self._engine.lifecycle.create(name, effective.settings, known, shelf, stream_id)
         node.arguments = arguments
         node.origins = dict(effective.origins)
         self.ownership.made(node, user)

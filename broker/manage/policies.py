@@ -266,7 +266,8 @@ class Policies:
         """Put settings that were worked out into force at a node."""
         self._engine.configurator.change(node, effective.settings)
         if effective.settings.durable or node.shelf is not None:
-            self._engine.lifecycle.define(node, definition(effective, arguments, self.ownership.user(node)))
+            user, stream_id = self.ownership.user(node), 0 if node.stream is None else node.stream.id
+            self._engine.lifecycle.define(node, definition(effective, arguments, user, stream_id))
         before, node.arguments = node.arguments, arguments
         node.origins = dict(effective.origins)
         self.on_change(node)
@@ -422,11 +423,11 @@ def _contradicted(effective: Effective, name: str, made: Mapping[str, object]) -
     return faults
 
 
-def definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:
+def definition(effective: Effective, arguments: Mapping[str, object], maker: str, stream_id: int) -> bytes:
     """Return what the store keeps of a node that is made or changed."""
     kind = effective.settings.kind
     asked = kind if effective.origins.get("kind") == CAPABILITY else ""
-    return Definition(kind, arguments, asked, maker).encode()
+    return Definition(kind, arguments, asked, maker, stream_id).encode()
 
 
 def _capability(node: Node) -> str:

@@ -44,7 +44,7 @@ class Restoration:
         parents = {each: nodes[each].arguments for each in topics if each in nodes}
         made = made_as(isinstance(shelf, StreamLog), on_disk=True)
         effective = self._policies.restored(name, known.kind, arguments, known.capability, parents, made)
-        node = self._nodes.add(name, arguments, effective, shelf, known.maker)
+        node = self._nodes.add(name, arguments, effective, shelf, known.maker, known.stream_id)
         _tell_faults(name, (*unknown, *effective.faults))
         return node
 

@@ -233,6 +233,10 @@ def _next_offset(node: Node, now_ns: int) -> int:
     return 0 if node.stream is None else node.stream.visible
 
 
+def _stream_id(node: Node, now_ns: int) -> int:
+    return 0 if node.stream is None else node.stream.id
+
+
 def _last_values(node: Node, now_ns: int) -> int:
     return 0 if node.last_values is None else len(node.last_values.newest)
 
@@ -356,6 +360,7 @@ STATS: tuple[Stat, ...] = (
     _grouped(_stream_msgs, "stream_msgs", "stream_messages", "Messages that a stream has"),
     _grouped(_first_offset, "first_offset", "stream_first_offset", "Offset of a stream's first message"),
     _grouped(_next_offset, "next_offset", "stream_next_offset", "Offset of a stream's next message"),
+    _read("stream_id", _stream_id, _stream_id),
     # Rates are for people: Prometheus makes its own of the counters.
     _own("rate_in", "rate_in"),
     _read("rate_out", _rate_out, "rate_out"),

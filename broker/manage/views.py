@@ -111,6 +111,9 @@ class QueueView:
     stream_msgs: int = 0
     first_offset: int = 0
     next_offset: int = 0
+    # What tells it from other streams that had its name: when it was made, in ms since the epoch; 0 where an
+    # older version made it.
+    stream_id: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
     # Of a queue that delivers by priority: the messages that wait of each of the ten, 0 first.

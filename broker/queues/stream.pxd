@@ -16,7 +16,7 @@ cdef class StreamCursor:
 cdef class StreamQueue(Queue):
     cdef public object source, ask
     cdef public NamedReaders named
-    cdef public long next_offset, visible, tail_first, tail_bytes, loaded_bytes, latest_ms
+    cdef public long id, next_offset, visible, tail_first, tail_bytes, loaded_bytes, latest_ms
     cdef long _counted, _start, _held_from, _most_bytes, _most_count, _age_ms
     cdef list _tail, _times
 

@@ -76,11 +76,13 @@ class StreamQueue(Queue):
 
     All below ``visible`` may be read: it is on disk, or will never be. ``ask(reader)`` has what a reader
     wants next read from disk. ``gap`` is true, so that links with credit look for what a disk may have.
-    ``named`` are the readers whose place is kept.
+    ``named`` are the readers whose place is kept. ``id`` tells it from every other stream that has had its
+    name, 0 where it isn't known.
     """
 
     def __init__(self, source: StreamSource | None, next_offset: int, ask: Callable[[Reader], None]) -> None:
         Queue.__init__(self)
+        self.id = 0
         self.gap = True
         self.source = source
         self.ask = ask

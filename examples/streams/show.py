@@ -22,6 +22,7 @@ from broker.errors import SluiceError
 from examples.flights import table
 from examples.streams import books, ends
 from examples.streams.picture import Look, drawn
+from pyspark_sluice.position import offsets_of
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS, STOP, RESUME = 4, 200, 100
@@ -277,8 +278,8 @@ class Show:
         done = [int(each.name) for each in (folder / "commits").glob("*") if each.name.isdigit()]
         if not done:
             return {}
-        found: dict[str, int] = json.loads((folder / f"offsets/{max(done)}").read_text().splitlines()[-1])
-        return found
+        found = json.loads((folder / f"offsets/{max(done)}").read_text().splitlines()[-1])
+        return {str(partition): offset for partition, offset in offsets_of(found).items()}
 
     def _sent(self, part: float) -> bool:
         """Whether every producer has brought so much of its days."""

@@ -25,6 +25,7 @@ from proton import Message, symbol
 from broker.client.link import Connection
 from broker.client.request import Management
 from broker.errors import SluiceError
+from pyspark_sluice.position import offsets_of
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.relaying import INPUT, SINKS
 from tests.wire.conftest import wait_until
@@ -161,7 +162,7 @@ class Driver:
         """Where the last batch that is done with ended."""
         file = self.folder / "state" / sink / "offsets" / str(self.done(sink))
         with suppress(FileNotFoundError):
-            return {int(each): at for each, at in json.loads(file.read_text().splitlines()[-1]).items()}
+            return offsets_of(json.loads(file.read_text().splitlines()[-1]))
         return {}
 
     def read(self) -> int:

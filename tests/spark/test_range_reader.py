@@ -14,6 +14,7 @@ import pytest
 from proton import Message, symbol
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
+from broker.client.request import Management
 from broker.codec.offsets import with_offset
 from pyspark_sluice import rangereader
 from pyspark_sluice.errors import AmqpError, DataLossError, RefusedError
@@ -62,13 +63,26 @@ def streams(start_broker: StartBroker) -> RunningBroker:
     return start_broker(policies=POLICIES)
 
 
+@pytest.fixture
+def returning_streams(tmp_path: Path) -> Iterator[ReturningBroker]:
+    broker = ReturningBroker(tmp_path / "returning", POLICIES, "")
+    yield broker
+    broker.stop()
+
+
 def rows(
-    url: str, start: int, end: int, address: str = "flights", partition: int = 0, **given: str
+    url: str,
+    start: int,
+    end: int,
+    address: str = "flights",
+    partition: int = 0,
+    stream_id: int | None = None,
+    **given: str,
 ) -> list[tuple[str, int]]:
     """The ids and offsets of a range, checked: the partition's number is on each."""
     found: list[tuple[str, int]] = []
     options = source(url, address, **given)
-    for batch in read_range(StreamRange(address, Range(partition, start, end)), options, SCHEMA):
+    for batch in read_range(StreamRange(address, Range(partition, start, end), stream_id), options, SCHEMA):
         assert set(batch.column("partition").to_pylist()) == {partition}
         ids, offsets = batch.column("message_id").to_pylist(), batch.column("offset").to_pylist()
         found += zip(ids, offsets, strict=True)
@@ -117,6 +131,56 @@ def test_exactly_the_range_is_read_and_no_more_is_sent(streams: RunningBroker) -
     assert rows(streams.url, 50, 5550) == expected(50, 5550)
     await_number(streams, "flights", "delivered", before + 5500)
     assert number_of(streams, "flights", "stream_msgs") == 12_000
+
+
+def remake(broker: RunningBroker, address: str, msgs: int) -> None:
+    """A stream is deleted, and made anew with so many messages."""
+    with Management(broker.url) as management:
+        management.call("DELETE", "org.sluice.queue", address)
+    feed(broker.url, address, names(msgs, 5000), durable=True)
+
+
+def test_a_range_of_a_stream_that_was_made_anew_is_data_loss(
+    streams: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed(streams.url, "flights", names(100), durable=True)
+    before = number_of(streams, "flights", "stream_id")
+    assert rows(streams.url, 0, 100, stream_id=before) == expected(0, 100)
+    # One that is longer has other messages at the same offsets; one that is shorter has yet to come to them.
+    for msgs in (200, 10):
+        remake(streams, "flights", msgs)
+        with pytest.raises(DataLossError, match=r"offsets 50 to 99 were to be read of a stream that is gone"):
+            rows(streams.url, 50, 100, stream_id=before)
+    assert rows(streams.url, 50, 100, stream_id=before, failOnDataLoss="false") == []
+    assert "it was made anew meanwhile" in caplog.text
+    now = number_of(streams, "flights", "stream_id")
+    assert len(rows(streams.url, 0, 10, stream_id=now)) == 10
+
+
+def read_all(found: RangeReceiver) -> None:
+    while found.take(500, 1 << 20)[0]:
+        pass
+
+
+def test_a_stream_in_memory_that_its_broker_loses_while_it_is_read_is_data_loss(
+    returning_streams: ReturningBroker,
+) -> None:
+    broker = returning_streams
+    feed(broker.url, "memory", names(50))
+    assert broker.running is not None
+    wanted = StreamRange("memory", Range(0, 0, 80), number_of(broker.running, "memory", "stream_id"))
+    found = RangeReceiver(source(broker.url, "memory"), wanted)
+    found.start()
+    try:
+        wait_until(lambda: found.next == 50, 20, "what there is")
+        broker.kill()
+        broker.start()
+        # Offsets go on as if nothing had happened.
+        feed(broker.url, "memory", names(100, 5000))
+        with pytest.raises(DataLossError, match="were to be read of a stream that is gone"):
+            read_all(found)
+    finally:
+        found.close()
 
 
 @contextmanager
@@ -197,13 +261,6 @@ def test_a_connection_that_is_lost_repeats_and_omits_nothing(
             seen += list(taken.offsets)
         assert found.lost_count == 2
     assert seen == list(range(100, 4900))
-
-
-@pytest.fixture
-def returning_streams(tmp_path: Path) -> Iterator[ReturningBroker]:
-    broker = ReturningBroker(tmp_path / "returning", POLICIES, "")
-    yield broker
-    broker.stop()
 
 
 def test_a_selector_leaves_holes_and_the_range_still_ends(streams: RunningBroker) -> None:

@@ -15,6 +15,7 @@ import pytest
 from proton import Message
 
 from broker.client.link import Connection
+from broker.client.request import Management
 from tests.spark.conftest import Fault, ReturningBroker, StartBroker
 from tests.spark.feeding import feed, names
 from tests.spark.queries import SECONDS
@@ -134,7 +135,8 @@ def test_a_stream_is_replayed_from_its_beginning_by_every_query(
     assert number_of(streams, "flights", "stream_msgs") == 7000
     [progress] = [each for each in seen.query.recentProgress if each["numInputRows"]]
     source = progress["sources"][0]
-    assert json.loads(source["endOffset"]) == {"0": 7000}
+    known = number_of(streams, "flights", "stream_id")
+    assert json.loads(source["endOffset"]) == {"0": 7000, "stream_id": {"0": known}}
     assert json.loads(source["latestOffset"]) == {"0": 7000, "lag": 0}
 
 
@@ -186,7 +188,8 @@ def test_partitions_are_read_together_and_each_in_order(
     by_part = {partition: [row for row in seen.rows if row[0] == partition] for partition in (0, 1)}
     assert by_part == {0: expected(900), 1: expected(300, 0, 1, 5000)}
     offsets = json.loads((tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()[-1])
-    assert offsets == {"0": 600, "1": 200}
+    known = {at: number_of(streams, f"parts/{at}", "stream_id") for at in ("0", "1")}
+    assert offsets == {"0": 600, "1": 200, "stream_id": known}
     # A partition that is new to the checkpoint is read from its beginning.
     feed(streams.url, "parts/2", names(50, 9000), durable=True)
     more = stream_of(spark, streams.url, "parts", partitions="3")
@@ -379,10 +382,53 @@ def test_a_stream_that_is_gone_with_its_broker_is_missed(
     broker.stop()
     broker.start()
     feed(broker.url, "memory", names(10, 500))
-    with pytest.raises(Exception, match=r"partition 0 \('memory'\) ends at 10, before offset 100"):
+    lost = r"partition 0 \('memory'\) is not the stream that the query has read up to offset 100"
+    with pytest.raises(Exception, match=lost):
         Seen(stream, tmp_path / "checkpoint").query.awaitTermination(int(SECONDS))
     lenient = stream_of(spark, broker.url, "memory", failOnDataLoss="false")
     assert Seen(lenient, tmp_path / "checkpoint").end().rows == expected(10, 0, 0, 500)
+
+
+def forget_identities(checkpoint: Path, batches: int) -> None:
+    """Write a checkpoint as the version before did, which knew no identity of a stream."""
+    for batch in range(batches):
+        path = checkpoint / "offsets" / str(batch)
+        lines = path.read_text().splitlines()
+        lines[2] = json.dumps({"0": json.loads(lines[2])["0"]})
+        path.write_text("\n".join(lines))
+        (path.parent / f".{batch}.crc").unlink()
+
+
+@pytest.mark.parametrize("address", ["flights", "memory"])
+def test_a_stream_that_was_made_anew_and_is_longer_than_the_query_s_position_is_missed(
+    spark: SparkSession, returning_streams: ReturningBroker, tmp_path: Path, address: str
+) -> None:
+    broker = returning_streams
+    durable = address == "flights"
+    feed(broker.url, address, names(100), durable=durable)
+    stream = stream_of(spark, broker.url, address)
+    assert Seen(stream, tmp_path / "checkpoint").end().rows == expected(100)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "before")
+    forget_identities(tmp_path / "before", 1)
+    feed(broker.url, address, names(20, 100), durable=durable)
+    # A checkpoint of before goes on, and knows the stream from its next batch on.
+    assert Seen(stream, tmp_path / "before").end().rows == expected(20, 100)
+    if durable:
+        with Management(broker.url) as management:
+            management.call("DELETE", "org.sluice.queue", address)
+    else:
+        broker.stop()
+        broker.start()
+    feed(broker.url, address, names(150, 1000), durable=durable)
+    for checkpoint, offset in (("checkpoint", 100), ("before", 120)):
+        lost = rf"partition 0 \('{address}'\) is not the stream that the query has read up to offset {offset}"
+        with pytest.raises(Exception, match=lost):
+            Seen(stream, tmp_path / checkpoint).query.awaitTermination(int(SECONDS))
+    lenient = stream_of(spark, broker.url, address, failOnDataLoss="false")
+    assert Seen(lenient, tmp_path / "checkpoint").end().rows == expected(150, 0, 0, 1000)
+    feed(broker.url, address, names(5, 1150), durable=durable)
+    # What was lost once isn't lost again.
+    assert Seen(stream, tmp_path / "checkpoint").end().rows == expected(5, 150, 0, 1150)
 
 
 def test_the_broker_is_killed_again_and_again_and_every_row_comes_once(

@@ -25,8 +25,10 @@ from broker.manage.subscriptions import SubscriptionKey
 from broker.server.server import Server
 from broker.store.disk import DiskStore
 from broker.store.largefiles import name_of
+from broker.store.logs import DiskQueueLog
 from broker.store.port import DURABLE, LARGE_FILE, LARGE_NOTE
 from broker.store.records import crc32c
+from broker.store.streamlog import DiskStreamLog
 
 QUEUE = Definition("queue").encode()
 TOPIC = Definition("topic", capability="topic").encode()
@@ -86,7 +88,10 @@ def shelves(data: Path) -> list[str]:
 def redefine(data: Path, name: str, definition: bytes) -> None:
     """As a version that knows how would understand it."""
     with store_of(data) as store:
-        (shelf,) = [each.shelf for each in store.recovered.shelves if each.name == name]
+        logs: list[DiskQueueLog | DiskStreamLog] = []
+        logs += [each.shelf for each in store.recovered.shelves if each.name == name]
+        logs += [each.shelf for each in store.recovered.streams if each.name == name]
+        (shelf,) = logs
         store.redefine(shelf, definition)
 
 

@@ -18,8 +18,10 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, L
 from broker.cli.main import main
 from broker.client.request import Management
 from broker.errors import OperatorError
+from broker.manage.definitions import Definition
+from tests.store.test_set_aside import redefine
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.seeing import await_number, number_of
+from tests.wire.seeing import await_number, number_of, update
 
 pytestmark = pytest.mark.wire
 
@@ -202,6 +204,73 @@ def test_offsets_and_messages_survive(start_broker: StartBroker, how: str) -> No
             assert offsets(receiver, 300 * life) == list(range(300 * life))
             fill(client, "flights", 300)
         end(again, how)
+
+
+def identities(broker: RunningBroker) -> list[int]:
+    """Of a durable stream, of one in memory, and of the partitions of one, each made by its first look."""
+    with connected(broker) as client:
+        for name in ("flights", "memory", "parted"):
+            client.create_receiver(name, credit=0).close()  # type: ignore[no-untyped-call]
+    return [number_of(broker, name, "stream_id") for name in ("flights", "memory", "parted/0", "parted/1")]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_stream_stays_the_same_over_restarts_if_it_is_on_disk(start_broker: StartBroker, how: str) -> None:
+    before = int(time.time() * 1000) - 1
+    broker = start_broker(policies=POLICIES)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    first = identities(broker)
+    now = int(time.time() * 1000) + 1
+    assert all(before <= each <= now for each in first), (before, first, now)
+    assert len(set(first)) == 4
+    with connected(broker) as client:
+        fill(client, "flights", 5)
+    # Settings that change are noted with it.
+    update(broker, "flights", max_age="7D")
+    end(broker, how)
+    again = start_broker("", POLICIES, data)
+    second = identities(again)
+    assert (second[0], second[2:]) == (first[0], first[2:])
+    assert second[1] > now, "one in memory is another stream after a restart"
+    assert number_of(again, "flights", "max_age_ms") == 7 * 86_400_000
+    end(again, how)
+    assert identities(start_broker("", POLICIES, data))[0] == first[0]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_stream_that_is_made_anew_is_another_one(start_broker: StartBroker, how: str) -> None:
+    broker = start_broker(policies=POLICIES)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    first = identities(broker)
+    for name, kind in (("flights", "queue"), ("memory", "queue"), ("parted", "topic")):
+        with Management(broker.url) as management:
+            management.call("DELETE", f"org.sluice.{kind}", name)
+    second = identities(broker)
+    assert min(second) > max(first)
+    with Management(broker.url) as management:
+        management.call("CREATE", "org.sluice.queue", "declared", {"queue_type": "stream", "durable": True})
+    declared = number_of(broker, "declared", "stream_id")
+    assert declared > max(second)
+    assert number_of(broker, "parted", "stream_id", "topic") == 0, "a topic is no stream"
+    end(broker, how)
+    again = start_broker("", POLICIES, data)
+    third = identities(again)
+    assert (third[0], third[2:]) == (second[0], second[2:])
+    assert number_of(again, "declared", "stream_id") == declared
+
+
+def test_a_stream_of_an_older_version_has_no_identity_and_stays(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    folder = broker.config_file.parent / "data"
+    with connected(broker) as client:
+        fill(client, "flights", 5)
+    end(broker, "stopped")
+    redefine(folder, "flights", Definition("queue").encode())
+    for _ in range(2):
+        again = start_broker("", POLICIES, ("--data", str(folder)))
+        assert number_of(again, "flights", "stream_id") == 0
+        assert number_of(again, "flights", "next_offset") == 5
+        end(again, "stopped")
 
 
 def test_old_messages_are_read_from_disk_and_go_by_retention(start_broker: StartBroker) -> None:

@@ -122,6 +122,7 @@ NO_NUMBER = {
     "topic",
     "deepest",
     "priority_msgs",
+    "stream_id",
     "settings",
     "counters",
     "stopped_by",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -10,7 +11,15 @@ from pyspark_sluice.discovery import Node, find, told
 from pyspark_sluice.errors import OptionError
 from pyspark_sluice.management import Attributes
 from pyspark_sluice.options import Options, check_source, parse
-from pyspark_sluice.position import counted, is_of_queue, offsets_of, position, stream_position
+from pyspark_sluice.position import (
+    counted,
+    ids_of,
+    is_of_queue,
+    offsets_of,
+    position,
+    remade,
+    stream_position,
+)
 
 STREAM: Attributes = {"queue_type": "stream", "first_offset": 3, "next_offset": 9}
 CLASSIC: Attributes = {"queue_type": "classic", "depth_msgs": 1}
@@ -91,3 +100,16 @@ def test_neither_position_is_read_as_the_other() -> None:
         offsets_of(position(5))
     with pytest.raises(ValueError, match="not one of a queue"):
         counted(stream_position({0: 5}))
+
+
+def test_a_position_says_which_streams_it_is_of_and_older_ones_do_not() -> None:
+    found = stream_position({1: 4, 0: 17}, {0: 1_764_222_747_001, 2: 5})
+    assert found == {"0": 17, "1": 4, "stream_id": {"0": 1_764_222_747_001}}
+    assert offsets_of(found) == {0: 17, 1: 4}
+    assert ids_of(json.loads(json.dumps(found))) == {0: 1_764_222_747_001}
+    assert stream_position({0: 5}, {}) == {"0": 5}
+    assert ids_of({"0": 5}) == {}
+    assert remade({0: 7, 1: 8, 2: 0, 3: 9}, {0: 7, 1: 9, 2: 8, 4: 1}) == {1, 2}
+    for odd in ({"stream_id": 5}, {"stream_id": {"x": 1}}, {"stream_id": {"0": None}}):
+        with pytest.raises(ValueError, match="not one of a stream"):
+            ids_of(odd)

@@ -105,7 +105,9 @@ def test_batches_one_after_the_other_read_every_offset_once(found: dict[int, Ext
         assert between(position, until) == ranges, "a batch that is done again"
         seen += offsets(ranges)
         position = until
-    assert sorted(seen) == [(each, at) for each in sorted(found) for at in range(*found[each])]
+    assert sorted(seen) == [
+        (each, at) for each in sorted(found) for at in range(found[each].first, found[each].next)
+    ]
     for each in found:
         of_one = [at for partition, at in seen if partition == each]
         assert of_one == sorted(of_one)
@@ -113,7 +115,7 @@ def test_batches_one_after_the_other_read_every_offset_once(found: dict[int, Ext
 
 @given(extents(), st.integers(1, 50))
 def test_parts_have_the_same_offsets_in_the_same_order(found: dict[int, Extent], least: int) -> None:
-    ranges = [Range(each, *extent) for each, extent in found.items() if extent.next > extent.first]
+    ranges = [Range(at, each.first, each.next) for at, each in found.items() if each.next > each.first]
     parts = split(ranges, least)
     total = sum(each.msgs for each in ranges)
     assert offsets(parts) == offsets(ranges)
