@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 
 from broker.config.flow import BrokerDefaults
-from broker.config.node import DELIVERIES, NodeSettings, SettingError, normalise
+from broker.config.node import DELIVERIES, FIELDS, NodeSettings, SettingError, normalise
 from broker.config.node_types import Value
 from broker.units import format_size, show
 
@@ -358,12 +358,20 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
         raise SettingError(text, "expire_after_ms", "partitions")
 
 
-# What says which message goes to whom, or which one goes: in a stream all stay, in the order they came.
+# Settings that say which message goes to whom and when, or which one goes: in a stream all stay, in the order
+# they came, and every reader reads all of them.
 _NOT_OF_STREAMS = (
-    *("priority", "message_groups", "last_value_key", "duplicate_window_count", "duplicate_window_ms"),
-    *("flow_stop_size", "redelivery_delay_ms", "message_ttl_ms", "max_ttl_ms"),
-    *("pending_message_limit", "priority_reserve"),
+    *("priority", "priority_reserve", "priority_reserve_from", "pending_message_limit", "flow_stop_size"),
+    *("message_groups", "group_key", "group_first_key", "group_rebalance", "group_max_idle"),
+    *("last_value_key", "last_value_position", "duplicate_window_count", "duplicate_window_ms"),
+    *("redelivery_delay_ms", "redelivery_multiplier", "max_redelivery_delay_ms", "redelivery_jitter"),
+    *("message_ttl_ms", "max_ttl_ms", "dead_letter_expired"),
+    *("non_destructive", "slow_consumer_rate", "consumer_timeout_ms"),
 )
+# The same of single words.
+_WORDS_NOT_OF_STREAMS = {"consumers": ("exclusive", "single_active"), "dispatch": ("fill",)}
+# By attribute, the key that users type.
+_KEYS = {attribute: row.name for row in FIELDS.values() for attribute in row.sets}
 
 
 def _check_stream(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
@@ -372,7 +380,10 @@ def _check_stream(words: Mapping[str, object], given: Mapping[str, Value]) -> No
         raise SettingError(f"a {words['kind']} can't be a stream", "queue_type", "kind")
     for name in _NOT_OF_STREAMS:
         if given.get(name, getattr(_PLAIN, name)) != getattr(_PLAIN, name):
-            raise SettingError(f"a stream has no {name.removesuffix('_ms')}", name, "queue_type")
+            raise SettingError(f"a stream has no {_KEYS[name]}", name, "queue_type")
+    for name, wrong in _WORDS_NOT_OF_STREAMS.items():
+        if given.get(name) in wrong:
+            raise SettingError(f"a stream has no {name}: {given[name]}", name, "queue_type")
     if given.get("overflow", "ring") != "ring":
         raise SettingError("a stream has no overflow but ring: its oldest messages go", "overflow")
 

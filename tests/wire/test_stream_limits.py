@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from contextlib import ExitStack, suppress
@@ -11,8 +12,13 @@ from pathlib import Path
 import pytest
 from proton import Message, Timeout
 from proton.reactor import AtMostOnce
-from proton.utils import BlockingReceiver
+from proton.utils import BlockingReceiver, LinkDetached
 
+from broker.client.request import Management
+from broker.errors import OperatorError
+from broker.manage.definitions import Definition
+from tests.store.test_set_aside import redefine
+from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import number_of, queue_of
 from tests.wire.test_streams import connected, fill, offsets, reader, starting
@@ -138,6 +144,73 @@ def test_producers_wait_for_named_readers_that_are_there(start_broker: StartBrok
         for _ in range(10):
             receiver.receive(timeout=10)
             receiver.accept()
+
+
+OF_QUEUES = [
+    ("consumers: exclusive", "consumers: exclusive"),
+    ("dispatch: fill", "dispatch: fill"),
+    ("consumer_timeout: 30s", "consumer_timeout"),
+    ("slow_consumer: 10/s for 30s", "slow_consumer"),
+    ("non_destructive: true", "non_destructive"),
+    ("redelivery_jitter: 10%", "redelivery_jitter"),
+    ("group_rebalance: true", "group_rebalance"),
+    ("priority_reserve_from: 7", "priority_reserve_from"),
+    ("flow_stop_size: 1MB", "flow_stop_size"),
+]
+
+
+@pytest.mark.parametrize(("line", "named"), OF_QUEUES)
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_setting_that_does_nothing_for_a_stream_is_refused_with_its_place(
+    start_broker: StartBroker, line: str, named: str, wide: bool
+) -> None:
+    if wide:
+        policies = f'policies:\n  - match: "#"\n    {line}\n  - match: s\n    kind: stream\n'
+    else:
+        policies = f"policies:\n  - match: s\n    kind: stream\n    {line}\n"
+    broker = start_broker(policies=policies)
+    place = re.escape(str(broker.policy_file)) + (":3:" if wide else ":4:")
+    with connected(broker) as client:
+        with pytest.raises(LinkDetached, match=rf"s: a stream has no {named} \(.* from {place}"):
+            client.create_receiver("s", credit=1)
+        # The policy is no fault for a queue.
+        client.create_sender("q").send(Message(body="x"))
+        with Management(broker.url) as management, pytest.raises(OperatorError, match=f"has no {named}"):
+            management.call("CREATE", "org.sluice.queue", "t", {"queue_type": "stream", **parsed(line)})
+
+
+def parsed(line: str) -> dict[str, object]:
+    name, _, value = line.partition(": ")
+    return {name: value}
+
+
+@pytest.mark.parametrize("how", ["a policy", "an argument"])
+def test_a_stream_that_is_there_goes_on_without_settings_that_do_nothing(
+    start_broker: StartBroker, how: str
+) -> None:
+    broker = start_broker(policies=FLIGHTS)
+    folder = broker.config_file.parent / "data"
+    fill_with(broker, "flights", 5, 10)
+    broker.stop()
+    policies = FLIGHTS
+    if how == "a policy":
+        policies += '  - match: "#"\n    consumer_timeout: 30s\n    consumers: exclusive\n'
+    else:
+        # As a version that took them has noted them.
+        given = {"consumer_timeout": "30s", "consumers": "exclusive"}
+        redefine(folder, "flights", Definition("queue", given).encode())
+    again = start_broker("", policies, ("--data", str(folder)))
+    for named in ("consumer_timeout", "consumers: exclusive"):
+        again.wait_for_log(f"flights: a stream has no {named}")
+    shown = queue_of(again, "flights")
+    assert (shown["consumer_timeout_ms"], shown["next_offset"]) == (0, 5)
+    fill_with(again, "flights", 5, 10)
+    assert Api(again).call("POST", "/reload", {}).status < 300
+    with Management(again.url) as management:
+        taken = {} if how == "a policy" else {"consumer_timeout": None, "consumers": None}
+        changed = {"max_age": "7D", "consumer_timeout": 0, "consumers": "shared"} | taken
+        management.call("UPDATE", "org.sluice.queue", "flights", changed)
+    assert queue_of(again, "flights")["max_age_ms"] == 7 * 86_400_000
 
 
 def test_a_reader_that_gives_no_credit_keeps_no_file_that_retention_removed(

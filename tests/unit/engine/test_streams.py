@@ -480,21 +480,56 @@ def test_a_producer_has_credit_however_much_there_is(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        {"priority": "strict"},
-        {"message_groups": "sticky"},
-        {"last_value_key": "share"},
-        {"duplicate_window": 10},
-        {"flow_stop_size": 10_000},
-        {"message_ttl": "1s"},
-        {"overflow": "page"},
-        {"kind": "topic", "queue_type": "stream"},
+        ({"priority": "strict"}, "no priority"),
+        ({"priority_reserve": 10}, "no priority_reserve"),
+        ({"priority_reserve_from": 7}, "no priority_reserve_from"),
+        ({"message_groups": "sticky"}, "no message_groups"),
+        ({"group_key": "customer", "message_groups": "none"}, "no group_key|disagree"),
+        ({"group_first_key": "first"}, "no group_first_key"),
+        ({"group_rebalance": True}, "no group_rebalance"),
+        ({"group_max_idle": 5}, "no group_max_idle"),
+        ({"last_value_key": "share"}, "no last_value_key"),
+        ({"last_value_position": "kept"}, "no last_value_position"),
+        ({"duplicate_window": 10}, "no duplicate_window"),
+        ({"duplicate_window": "10m"}, "no duplicate_window"),
+        ({"flow_stop_size": 10_000}, "no flow_stop_size"),
+        ({"message_ttl": "1s"}, "no message_ttl"),
+        ({"max_ttl": "1s"}, "no max_ttl"),
+        ({"redelivery_delay": "1s"}, "no redelivery_delay"),
+        ({"redelivery_multiplier": 2}, "no redelivery_multiplier"),
+        ({"max_redelivery_delay": "1m"}, "no max_redelivery_delay"),
+        ({"redelivery_jitter": 10}, "no redelivery_jitter"),
+        ({"dead_letter_expired": True, "dead_letter_address": "dead"}, "no dead_letter_expired"),
+        ({"pending_message_limit": 10}, "no pending_message_limit"),
+        ({"non_destructive": True}, "no non_destructive"),
+        ({"consumers": "exclusive"}, "no consumers: exclusive"),
+        ({"consumers": "single_active"}, "no consumers: single_active"),
+        ({"dispatch": "fill"}, "no dispatch: fill"),
+        ({"slow_consumer": "10/s for 30s detach"}, "no slow_consumer"),
+        ({"consumer_timeout": "30s"}, "no consumer_timeout"),
+        ({"overflow": "page"}, "no overflow but ring: its oldest messages go"),
+        ({"kind": "topic", "queue_type": "stream"}, "a topic can't be a stream"),
     ],
 )
-def test_what_a_stream_cannot_have_is_refused(world: World, wrong: dict[str, object]) -> None:
-    with pytest.raises(OperatorError):
-        world.create("flights", **{"kind": "stream", **wrong})
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_what_a_stream_cannot_have_is_refused(
+    world: World, wrong: dict[str, object], why: str, partitions: int
+) -> None:
+    with pytest.raises(OperatorError, match=f"{why}$"):
+        world.create("flights", **{"kind": "stream", "partitions": partitions, **wrong})
+
+
+def test_what_takes_nothing_from_a_stream_is_taken(world: World) -> None:
+    plain = {"consumers": "shared", "dispatch": "adaptive", "consumer_timeout": 0, "non_destructive": False}
+    given = {
+        "slow_consumer": "",
+        "group_max_idle": 10_000,
+        "dead_letter_address": "dead",
+        "when_full": "reject",
+    }
+    world.create("flights", **{"kind": "stream", **plain, **given})
 
 
 def test_it_stays_what_it_is(world: World) -> None:
