@@ -15,7 +15,7 @@ from broker.store.blocks import StreamMessage
 from broker.store.port import OffsetGone
 from broker.store.segment import path_of
 from broker.store.segmentreader import SegmentReader
-from broker.store.segments import SegmentLog
+from broker.store.segments import LEAST_KEPT, SegmentLog
 from tests.store.streams import paths
 
 VERBS = (
@@ -166,7 +166,7 @@ class Walk:
         """``kept``: of each segment but the last the first offset of the next one, and its own size."""
         left = getattr(self.log, measure)
         for following, size in kept:
-            if left <= most or following > self.synced:
+            if left <= most or left - size < most * LEAST_KEPT or following > self.synced:
                 break
             left -= size
             self.first = following
