@@ -8,6 +8,7 @@ cdef extern from *:
 
 cdef enum:
     HELD_BYTES = 128
+    STAMP_BYTES = 62
     READY = 0
     ACQUIRED = 1
     GONE = 2

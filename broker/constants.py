@@ -10,6 +10,8 @@ UNBOUNDED = 1099511627776
 
 # What a message holds in memory beside its bytes: its entry, the bytes object's head, rounding.
 HELD_BYTES = 128
+# The most by which its offset makes a message of a stream longer (codec/offsets.py).
+STAMP_BYTES = 62
 
 # An entry's state (queues/queue.py).
 READY = 0

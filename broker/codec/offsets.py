@@ -31,10 +31,14 @@ _CHUNK_KEY = symbol(CHUNK.encode())
 _CHUNK_HEAD = bytes((0x00, 0x53, 0x72, 0xC1, 1 + len(_OWN) + len(_CHUNK_KEY) + 18, 4)) + _OWN + b"\x80"
 # As a C number where it is compiled.
 ANNOTATIONS = 0x72
+NULL = b"\x40"
 
 
 def with_offset(data: bytes, offset: int) -> bytes:
-    """Return the message with its offset; what its sender called so is replaced."""
+    """Return the message with its offset; what its sender called so is replaced.
+
+    It is longer by ``constants.STAMP_BYTES``, by less where the message has annotations.
+    """
     at = following = 0
     end = len(data)
     code = -1
@@ -46,7 +50,9 @@ def with_offset(data: bytes, offset: int) -> bytes:
         at = following if following >= 0 else at
     if code == ANNOTATIONS:
         added = with_numbers(b"", 0, _HEAD, _MIDDLE, offset)
-        return with_annotations(data, merged_maps(annotations_of(data), added))
+        present = annotations_of(data)
+        is_null = present == NULL
+        return with_annotations(data, added if is_null else merged_maps(present, added))
     return with_numbers(data, at, _SECTION_HEAD, _MIDDLE, offset)
 
 

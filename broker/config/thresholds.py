@@ -361,7 +361,7 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
 # Settings that say which message goes to whom and when, or which one goes: in a stream all stay, in the order
 # they came, and every reader reads all of them.
 _NOT_OF_STREAMS = (
-    *("priority", "priority_reserve", "priority_reserve_from", "pending_message_limit", "flow_stop_size"),
+    *("priority", "priority_reserve", "priority_reserve_from", "pending_message_limit"),
     *("message_groups", "group_key", "group_first_key", "group_rebalance", "group_max_idle"),
     *("last_value_key", "last_value_position", "duplicate_window_count", "duplicate_window_ms"),
     *("redelivery_delay_ms", "redelivery_multiplier", "max_redelivery_delay_ms", "redelivery_jitter"),

@@ -13,6 +13,7 @@ from broker.engine.node import Node
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
 from broker.engine.priorities import UNORDERED, Priorities
+from broker.engine.reader_commits import ReaderCommits
 from broker.engine.topology import Topology
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
@@ -32,6 +33,7 @@ class Configurator:
         paging: Paging,
         parking: Parking,
         last_values: LastValues,
+        commits: ReaderCommits,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -41,6 +43,7 @@ class Configurator:
         self._parking = parking
         self._priorities = Priorities(turn)
         self._last_values = last_values
+        self._commits = commits
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """Apply new settings; OperatorError where they would make another kind of node of it."""
@@ -108,8 +111,6 @@ class Configurator:
         """Set the hard limits, or the memory beyond which a node pages; of a stream, what it keeps."""
         if node.stream is not None:
             node.stream.limit(settings.max_size, settings.max_count, settings.max_age_ms)
-            waits = settings.flow_stop_count and node.gate.enforced
-            node.stream.hold(node.stream.named.slowest if waits else -1)
             return
         node.hard_msgs = settings.max_count or constants.UNBOUNDED
         node.hard_bytes = settings.max_size or constants.UNBOUNDED
@@ -136,6 +137,9 @@ class Configurator:
         )
         if changed:
             self._changes.gate_changed(node)
+        if node.stream is not None:
+            # What its readers lack counts by other thresholds, and is kept for them, or not any more.
+            self._commits.follow(node)
 
     def _limit_lives(self, node: Node, settings: NodeSettings) -> None:
         """Set how long messages that come from now on are kept, and the node itself while it is idle.

@@ -93,7 +93,7 @@ class Engine:
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )
         self.configurator = Configurator(
-            turn, changes, durability, topology, paging, self.parking, last_values
+            turn, changes, durability, topology, paging, self.parking, last_values, streams.commits
         )
         self.moves: list[MoveTransfer] = []
         self.lifecycle = Lifecycle(

@@ -308,6 +308,8 @@ def is_empty(node: Node) -> bool:
 
 def memory_of(node: Node) -> int:
     """Return the bytes that the node's messages take in memory, each with ``HELD_BYTES`` for its place."""
+    if node.stream is not None:
+        return node.stream.tail_bytes + node.stream.loaded_bytes
     spool = node.spool
     msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
     if spool is not None:

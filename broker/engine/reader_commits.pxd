@@ -4,6 +4,7 @@ from broker.engine.changes cimport Changes
 from broker.engine.durability cimport Durability
 from broker.engine.node cimport Node
 from broker.engine.turn cimport Turn
+from broker.flow.gate cimport Gate
 from broker.queues.named_readers cimport NamedReader, NamedReaders
 from broker.queues.stream cimport StreamQueue
 
@@ -13,11 +14,12 @@ cdef class ReaderCommits:
     cdef Changes _changes
     cdef Durability _durability
     cdef public list moved, selective
+    cdef public object counts
 
-    cpdef object arrived(self, Node node)
+    cpdef object arrived(self, Node node, long size)
     @cython.locals(offset=long, named=NamedReader)
     cdef object _commit(self, object link)
     @cython.locals(offset=long)
     cdef object _note(self, Node node, NamedReader named)
-    @cython.locals(stream=StreamQueue, slowest=long, lag=long, before=long)
-    cdef bint _measure(self, Node node) except -1
+    @cython.locals(stream=StreamQueue, gate=Gate, slowest=long, lag=long, nbytes=long, has_grown=bint)
+    cdef bint _measure(self, Node node, bint anew=*, bint at_once=*) except -1

@@ -1,7 +1,7 @@
 """Named readers of streams: what they have dealt with is committed once a turn and outlives restarts.
 
-A stream's gate goes by the slowest: its depth is what that one lacks, so `flow_stop_count` holds producers,
-by credit, instead of letting retention outrun a reader.
+A stream's gate goes by the slowest: its depth is what that one lacks, so `flow_stop_count` and
+`flow_stop_size` hold producers, by credit, instead of letting retention outrun a reader.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 from broker.engine.changes import Changes
 from broker.engine.durability import Answer, Durability
 from broker.engine.node import Node
+from broker.engine.stream_bytes import StreamBytes
 from broker.engine.turn import Turn
 from broker.errors import ConflictError, LimitError, NotFoundError
 from broker.queues.named_readers import MOST_READERS, NamedReader, NamedReaders
@@ -47,7 +48,8 @@ class ReadingLink(Protocol):
 class ReaderCommits:
     """Commits what named readers have dealt with; ``moved`` are the links that have told outcomes since.
 
-    ``selective`` are links that want some messages only: they come further without an outcome.
+    ``selective`` are links that want some messages only: they come further without an outcome. ``counts``
+    knows how many bytes readers lack.
     """
 
     def __init__(self, turn: Turn, changes: Changes, durability: Durability) -> None:
@@ -56,6 +58,7 @@ class ReaderCommits:
         self._durability = durability
         self.moved: list[ReadingLink] = []
         self.selective: list[ReadingLink] = []
+        self.counts = StreamBytes(self._counted)
 
     # --- links
 
@@ -77,7 +80,8 @@ class ReaderCommits:
 
     def begin(self, node: Node, name: str, link: ReadingLink, offset: int) -> None:
         """Make a reader that begins at an offset, for a link."""
-        found = self.restore(node, name, offset)
+        found = _readers(node).add(name, offset)
+        self.follow(node)
         self._join(found, link)
         if not _seeks(link):
             self._note(node, found)
@@ -117,16 +121,19 @@ class ReaderCommits:
         for link in self.selective:
             self._commit(link)
 
-    def arrived(self, node: Node) -> None:
-        """A message more is at the end of a stream that has named readers."""
+    def arrived(self, node: Node, size: int) -> None:
+        """A message of ``size`` bytes more is at the end of a stream that has named readers."""
+        if node.gate.stop_bytes > 0:
+            node.gate.learn(size)
         self._measure(node)
 
     # --- operators and restarts
 
     def restore(self, node: Node, name: str, offset: int) -> NamedReader:
-        """Add a reader as a restart finds it, or a new one."""
+        """Add a reader as a restart finds it; what it lacks is counted before anybody is served."""
         found = _readers(node).add(name, offset)
-        self.follow(node)
+        if self._measure(node, False, True):
+            self._changes.overpromise(node)
         return found
 
     def remove(self, node: Node, name: str) -> None:
@@ -146,7 +153,8 @@ class ReaderCommits:
         for name in node.stream.named.by_name:
             self._durability.note(reader_key(node.name, name), b"")
         node.stream.named = NamedReaders()
-        node.gate.depth_msgs = 0
+        node.gate.depth_msgs = node.gate.depth_bytes = 0
+        self.counts.forget(node)
 
     def follow(self, node: Node) -> None:
         """Take new settings, another reader, or none any more into account."""
@@ -188,20 +196,47 @@ class ReaderCommits:
             for owner in node.owners():
                 self._turn.mark_dirty(owner)
 
-    def _measure(self, node: Node) -> bool:
-        """Count what the slowest reader lacks; true if that has grown."""
+    def _counted(self, node: Node, anew: bool) -> None:
+        """The disk has told how many bytes the slowest reader lacks."""
+        self._measure(node, anew)
+        for owner in node.owners():
+            self._turn.mark_dirty(owner)
+
+    def _measure(self, node: Node, anew: bool = False, at_once: bool = False) -> bool:
+        """Count what the slowest reader lacks; true if that has grown.
+
+        Bytes are counted only where they may hold producers. ``anew`` is as in ``Gate.measure``, ``at_once``
+        as in ``StreamBytes.behind``.
+        """
         stream = node.stream
         if stream is None:
             return False
+        gate = node.gate
         slowest = stream.named.slowest
         # A reader may begin at an offset that isn't there yet.
         lag = max(stream.next_offset - slowest, 0) if slowest >= 0 else 0
-        before = node.gate.depth_msgs
         # Where nobody is held back, nothing may be kept for a reader that never comes.
-        stream.hold(slowest if node.settings.flow_stop_count and node.gate.enforced else -1)
-        if lag != before and node.gate.measure(lag, self._turn.now_ns):
+        waits = gate.enforced and (gate.stop_msgs > 0 or gate.stop_bytes > 0)
+        stream.hold(slowest if waits else -1)
+        nbytes = 0
+        if gate.stop_bytes == 0:
+            # Retention may go on, and what is counted later is what there is then.
+            stream.counted_offset = -1
+        elif 0 <= slowest <= stream.next_offset:
+            nbytes = stream.bytes_from(slowest)
+            if nbytes < 0:
+                nbytes = self.counts.behind(node, slowest, at_once)
+                self._changes.overpromise(node)
+            else:
+                # So it is known still when that message has left memory.
+                stream.counted_offset = slowest
+                stream.counted_sum = stream.total_bytes - nbytes
+        has_grown = lag > gate.depth_msgs or nbytes > gate.depth_bytes
+        if (anew or lag != gate.depth_msgs or nbytes != gate.depth_bytes) and gate.measure(
+            lag, nbytes, self._turn.now_ns, anew
+        ):
             self._changes.gate_changed(node)
-        return lag > before
+        return has_grown
 
 
 def _seeks(link: ReadingLink) -> bool:

@@ -53,6 +53,11 @@ class Streams:
         self._loading: set[Node] = set()
         self._pause_ns = 0
         self._newest_id = 0
+        commits.counts.run = self._run
+
+    def _run(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+        if self.pager is not None:
+            self.pager.run(job, done)
 
     def new_id(self) -> int:
         """Return what tells a new stream from those before it: the time, in ms since the epoch, and never the
@@ -98,12 +103,13 @@ class Streams:
         node.received += 1
         node.received_bytes += len(data)
         self._depths.memory.depth_bytes += stream.take_memory()
+        if keep:
+            self._durability.keep(node, entry, now_ms)
         if stream.named.by_name:
-            self.commits.arrived(node)
+            self.commits.arrived(node, len(data))
         if not keep:
             self._turn.mark_dirty(node)
             return constants.ACCEPTED
-        self._durability.keep(node, entry, now_ms)
         if stream.next_offset % RECOUNT == 0:
             self._recount(node, stream)
         return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
@@ -111,10 +117,14 @@ class Streams:
     def recount(self) -> None:
         """Look after what all keep, once a second: retention gives room where nobody may send."""
         now_ms = self._turn.stamp_ms()
+        self.commits.counts.retry()
         for node in self.nodes:
             stream = node.stream
             if stream is None:
                 continue
+            if node.gate.stop_bytes > 0:
+                # What couldn't be read may be by now.
+                self.commits.follow(node)
             if node.shelf is not None:
                 self._recount(node, stream)
                 _leave_removed(stream)

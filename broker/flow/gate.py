@@ -131,14 +131,24 @@ class Gate:
             self.peak_bytes = self.depth_bytes
         return self._reconsider(now_ns)
 
-    def measure(self, msgs: int, now_ns: int) -> bool:
-        """Take its depth in messages as counted elsewhere (a stream's slowest reader); true if its state
-        changed.
+    def measure(self, msgs: int, nbytes: int, now_ns: int, anew: bool = False) -> bool:
+        """Take its depth as counted elsewhere (a stream's slowest reader); true if its state changed.
+
+        ``anew``: a depth that was too large stood there, so that it is closed only if it is full by this one.
         """
         self.depth_msgs = msgs
+        self.depth_bytes = nbytes
         if msgs > self.peak_msgs:
             self.peak_msgs = msgs
+        if anew:
+            self.full = False
+        elif nbytes > self.peak_bytes:
+            self.peak_bytes = nbytes
         return self._reconsider(now_ns)
+
+    def learn(self, size: int) -> None:
+        """Learn from a message what size to expect, where ``enter`` isn't told of it."""
+        self.typical_bytes += (size - self.typical_bytes + 15) >> 4
 
     def promise(self, msgs: int, size: int) -> None:
         """Reserve room for ``msgs`` credits of ``size`` bytes in all; negative numbers give it back."""

@@ -187,6 +187,9 @@ def _of_queue(node: Node) -> Iterator[str]:
     if node.stream is not None:
         slowest = node.stream.named.slowest
         there = max(node.stream.next_offset - slowest, 0) if slowest >= 0 else 0
+        nbytes = node.stream.bytes_from(slowest) if slowest >= 0 and node.gate.stop_bytes else 0
+        if nbytes >= 0 and nbytes != node.gate.depth_bytes:
+            yield f"depth {node.gate.depth_bytes} bytes, and {nbytes} bytes are there"
     if there != node.gate.depth_msgs:
         yield f"depth {node.gate.depth_msgs}, and {there} messages are there"
     if min(queue.ready, queue.acquired, queue.behind, queue.aside, queue.pending, node.gate.depth_bytes) < 0:

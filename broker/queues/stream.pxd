@@ -16,11 +16,13 @@ cdef class StreamCursor:
 cdef class StreamQueue(Queue):
     cdef public object source, ask
     cdef public NamedReaders named
+    cdef public long total_bytes, counted_offset, counted_sum
     cdef public long id, next_offset, visible, tail_first, tail_bytes, loaded_bytes, latest_ms
     cdef long _counted, _start, _held_from, _most_bytes, _most_count, _age_ms
-    cdef list _tail, _times
+    cdef list _tail, _times, _sums
 
     cpdef object hold(self, long offset)
+    cpdef long bytes_from(self, long offset) except? -1
     @cython.locals(offset=long, entry=Entry)
     cpdef Entry arrive(self, bytes data, long time_ms, bint stored)
     cpdef object stored(self, long upto)

@@ -76,6 +76,9 @@ class StreamQueue(Queue):
 
     All below ``visible`` may be read: it is on disk, or will never be. ``ask(reader)`` has what a reader
     wants next read from disk. ``gap`` is true, so that links with credit look for what a disk may have.
+    ``total_bytes`` is the size of all messages that came here, as they were sent, and ``counted_sum`` what it
+    was before ``counted_offset``, a place in the log that somebody has counted it for; -1 for none. The sum
+    before what was there at the start is less than 0.
     ``named`` are the readers whose place is kept. ``id`` tells it from every other stream that has had its
     name, 0 where it isn't known.
     """
@@ -89,6 +92,8 @@ class StreamQueue(Queue):
         self.next_offset = self.visible = self.tail_first = next_offset
         self.next_seq = next_offset + 1
         self.tail_bytes = self.loaded_bytes = 0
+        self.total_bytes = self.counted_sum = 0
+        self.counted_offset = -1
         self.named = NamedReaders()
         # When the newest message came that was put here; no later one is told to have come before.
         self.latest_ms = 0
@@ -97,6 +102,8 @@ class StreamQueue(Queue):
         # The entries of the tail begin at ``_start``; what is before it is None.
         self._tail: list[Entry | None] = []
         self._times: list[int] = []
+        # What ``total_bytes`` was before each of them.
+        self._sums: list[int] = []
         self._start = 0
         self._most_bytes = self._most_count = self._age_ms = 0
 
@@ -131,8 +138,10 @@ class StreamQueue(Queue):
         self.next_seq = offset + 2
         self._tail.append(entry)
         self._times.append(time_ms)
+        self._sums.append(self.total_bytes)
         self.latest_ms = time_ms
         self.tail_bytes += len(entry.data) + constants.HELD_BYTES
+        self.total_bytes += len(entry.data) - constants.STAMP_BYTES
         if not stored:
             self.visible = self.next_offset
             if self.source is None:
@@ -152,6 +161,22 @@ class StreamQueue(Queue):
         while self.tail_bytes > most_bytes and self.tail_first < appended:
             self._drop_first()
         self._tidy()
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the size of the messages from an offset on, as they were sent; -1 where it isn't known.
+
+        Of a message that came with annotations of its own, up to ``STAMP_BYTES`` less are counted.
+        """
+        if offset >= self.next_offset:
+            return 0
+        if offset < self.tail_first:
+            if self.source is not None:
+                return self.total_bytes - self.counted_sum if offset == self.counted_offset else -1
+            # The others are gone.
+            offset = self.tail_first
+            if offset >= self.next_offset:
+                return 0
+        return self.total_bytes - self._sums[self._start + offset - self.tail_first]
 
     def mean_bytes(self) -> int:
         """Return the mean size of the messages in memory, with their places; 0 while there are none."""
@@ -323,7 +348,7 @@ class StreamQueue(Queue):
 
     def clear(self) -> None:
         """Forget every message: the stream is gone."""
-        self._tail, self._times, self._start = [], [], 0
+        self._tail, self._times, self._sums, self._start = [], [], [], 0
         self.tail_first = self.visible = self.next_offset
         self.tail_bytes = 0
         for reader in self.readers:
@@ -445,4 +470,5 @@ class StreamQueue(Queue):
         if self._start > 1024 and self._start * 2 > len(self._tail):
             del self._tail[: self._start]
             del self._times[: self._start]
+            del self._sums[: self._start]
             self._start = 0

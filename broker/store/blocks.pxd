@@ -17,7 +17,7 @@ cdef packed struct BlockTail:
     uint32_t checksum
 
 cdef class BlockWalk:
-    cdef readonly long position, next_offset, latest_ms, need
+    cdef readonly long position, next_offset, latest_ms, need, payload_bytes
     cdef readonly list marks
     cdef readonly str fault
     cdef readonly bint is_foreign

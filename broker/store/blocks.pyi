@@ -19,6 +19,7 @@ class BlockWalk:
     next_offset: int
     latest_ms: int
     need: int
+    payload_bytes: int
     marks: list[tuple[int, int, int]]
     fault: str | None
     is_foreign: bool

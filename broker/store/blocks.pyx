@@ -195,7 +195,8 @@ cdef class BlockWalk:
     """A walk from block to block, over windows of a file's bytes.
 
     ``position`` is where the next block stands, ``next_offset`` its first offset, ``latest_ms`` the latest
-    time of any message before it, ``need`` how many bytes from ``position`` on have to be in the next window.
+    time of any message before it, ``need`` how many bytes from ``position`` on have to be in the next window,
+    ``payload_bytes`` the size of all messages in the blocks that it has passed.
     ``marks`` are (offset, position, latest time) of blocks ``step`` bytes apart. ``fault`` says what is wrong
     with the block at ``position``: of ``whole`` blocks every byte is checked, otherwise the head. ``is_foreign``
     where that is a sound block of a format that this broker doesn't read.
@@ -206,6 +207,7 @@ cdef class BlockWalk:
         self.next_offset = next_offset
         self.latest_ms = latest_ms
         self.need = HEAD
+        self.payload_bytes = 0
         self.marks = []
         self.fault = None
         self.step = step
@@ -241,6 +243,7 @@ cdef class BlockWalk:
             self.position += whole
             self.next_offset += head.count
             self.latest_ms = head.latest_ms
+            self.payload_bytes += <long>head.length - <long>head.count * LENGTH
         return False
 
     cdef str check(self, const char *block, long size):

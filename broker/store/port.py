@@ -111,6 +111,14 @@ class StreamLog(QueueLog):
         """
         raise NotImplementedError
 
+    def count_bytes(self, offset: int, end: int, most_bytes: int) -> tuple[int, int]:
+        """Return (upto, size): the messages from an offset up to, and without, ``upto`` have that size.
+
+        ``upto`` is ``end``, or less where about ``most_bytes`` were passed. ``end`` isn't beyond
+        ``next_offset``. OffsetGone, DamagedStore, OSError. For any thread.
+        """
+        raise NotImplementedError
+
 
 class Store:
     """Shelves and notes, and the groups they are written in.

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.store.blockindex import BlockIndex
-from broker.store.blocks import HEAD_BYTES, TAIL_BYTES, BlockWalk, end_of, tail_size
+from broker.store.blocks import (
+    HEAD_BYTES,
+    MOST_BLOCK_BYTES,
+    TAIL_BYTES,
+    BlockWalk,
+    StreamMessage,
+    decode,
+    end_of,
+    tail_size,
+)
 from broker.store.faults import DamagedStore
 
 SUFFIX = ".segment"
@@ -132,6 +141,37 @@ class StreamSegment:
         first, position = self._index.before_time(time_ms) or (self.base, 0)
         walk = BlockWalk(position, first, step=self._step)
         return walk.next_offset if self._walk(walk, end, time_ms=time_ms) else None
+
+    def count_bytes(self, offset: int, end: int) -> int:
+        """Return the size of the messages from an offset of this segment up to, and without, ``end``.
+
+        ``end`` may be the segment's own. Only heads are read, and the blocks where it begins and ends.
+        DamagedStore, OSError.
+        """
+        position, first = self.locate(offset)
+        walk = BlockWalk(position, first, step=self._step)
+        if self._walk(walk, self.end, offset=end):
+            last = self._before_in(walk.position, walk.next_offset, end)
+            return walk.payload_bytes + last - self._before_in(position, first, offset)
+        if walk.next_offset < end:
+            what = f"the segment ends with offset {walk.next_offset} and should have {end - 1}"
+            raise DamagedStore(self.path, walk.position, what)
+        return walk.payload_bytes - self._before_in(position, first, offset)
+
+    def _before_in(self, position: int, first: int, offset: int) -> int:
+        """Return the size of the messages before an offset in the block that has it."""
+        if offset == first:
+            return 0
+        found: list[StreamMessage] = []
+        need = HEAD_BYTES
+        while not found:
+            data = self.file().read(need, position)
+            if len(data) < need:
+                raise DamagedStore(self.path, position, "the segment ends within a block")
+            *_, need, fault = decode(data, 0, first, first, MOST_BLOCK_BYTES, found)
+            if fault is not None:
+                raise DamagedStore(self.path, position, fault)
+        return sum(len(data) for at, _, data in found if at < offset)
 
     def _walk(self, walk: BlockWalk, end: SegmentEnd, *, offset: int = -1, time_ms: int = -1) -> bool:
         file = self.file()

@@ -16,6 +16,7 @@ from pathlib import Path
 from broker.store.blocks import StreamMessage, encode
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import sync_file
+from broker.store.port import OffsetGone
 from broker.store.segment import SegmentEnd, StreamSegment, bases_in, path_of
 from broker.store.segmentchain import SegmentChain
 from broker.store.segmentreader import SegmentReader
@@ -271,6 +272,29 @@ class SegmentLog:
             if offset is not None:
                 return offset
         return self.next_offset
+
+    def count_bytes(self, offset: int, end: int, most_bytes: int) -> tuple[int, int]:
+        """Return (upto, size): the messages from an offset up to, and without, ``upto`` have that size.
+
+        ``upto`` is ``end``, or the end of the segment in which ``most_bytes`` of files were passed. ``end``
+        isn't beyond ``next_offset``. OffsetGone, DamagedStore, OSError.
+        """
+        size = passed = 0
+        while offset < end and (passed < most_bytes or not passed):
+            segment = self._chain.find(offset)
+            if segment is None:
+                raise OffsetGone(offset, self.first_offset)
+            self._chain.touch(segment)
+            upto = min(end, segment.end.next_offset)
+            try:
+                size += segment.count_bytes(offset, upto)
+            except FileNotFoundError:
+                if offset >= self.first_offset:
+                    raise
+                raise OffsetGone(offset, self.first_offset) from None
+            passed += segment.end.nbytes
+            offset = upto
+        return offset, size
 
     # --- retention
 

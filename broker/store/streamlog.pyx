@@ -102,7 +102,9 @@ cdef class DiskStreamLog(StreamLog):
 
     @property
     def nbytes(self):
-        return self.segments.nbytes + self.arrived_bytes - self.appended_bytes
+        # In this order: a batch that is appended meanwhile is counted twice, and not left out.
+        cdef long pending = self.arrived_bytes - self.appended_bytes
+        return self.segments.nbytes + pending
 
     def limit(self, most_bytes, most_count, age_ms):
         self.kept = (most_bytes or None, most_count or None, age_ms or None)
@@ -118,3 +120,6 @@ cdef class DiskStreamLog(StreamLog):
 
     def find(self, time_ms):
         return self.segments.find(time_ms)
+
+    def count_bytes(self, offset, end, most_bytes):
+        return self.segments.count_bytes(offset, end, most_bytes)

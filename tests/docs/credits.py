@@ -93,7 +93,7 @@ def roomed() -> Notes:
     """The room of a gate is less than its window."""
     address, notes = allocator(WINDOW), Notes(CREDIT)
     account = address.open(Told(), WINDOW, WINDOW, MS)
-    address.gate.measure(WINDOW - CREDIT, MS)
+    address.gate.measure(WINDOW - CREDIT, 0, MS)
     with notes:
         address.settle_turn(MS)
     assert account.outstanding == CREDIT

@@ -20,7 +20,7 @@ from tests.store.streams import paths
 
 VERBS = (
     *("append", "append", "append from", "sync", "reopen", "reopen synced", "tear", "zero", "scribble"),
-    *("retain count", "retain bytes", "retain time", "roll", "read", "read on", "seek", "find"),
+    *("retain count", "retain bytes", "retain time", "roll", "read", "read on", "seek", "find", "count"),
 )
 HEAD = struct.Struct("<4sHHQIIQQII")
 
@@ -73,6 +73,19 @@ class Walk:
         texts = self.texts(number, len(self.messages))
         assert self.log.append(texts, self.clock_ms) == len(self.messages)
         self.messages += [(self.clock_ms, text) for text in texts]
+
+    def count(self, number: int) -> None:
+        """The size of any stretch, in parts that end with a segment."""
+        at = self.first + number % (len(self.messages) - self.first + 1)
+        end = at + number * 7 % (len(self.messages) - at + 1)
+        size, offset = 0, at
+        while offset < end:
+            offset, part = self.log.count_bytes(offset, end, 1 + number % 300)
+            size += part
+        assert size == sum(len(text) for _, text in self.messages[at:end])
+        if self.first:
+            with pytest.raises(OffsetGone):
+                self.log.count_bytes(self.first - 1, self.first, 1)
 
     def append_from(self, number: int) -> None:
         """Replay: what is there, and some that isn't."""

@@ -51,6 +51,7 @@ class Walk:
         self.queue = StreamQueue(self.source, 0, self.ask)
         self.sent: list[bytes] = []
         self.times: list[int] = []
+        self.sizes: list[int] = []
         self.stored = 0
         self.now_ms = 0
         self.readers: list[Reader] = []
@@ -66,6 +67,9 @@ class Walk:
         self.now_ms += later_ms
         for _ in range(count):
             data = BODY + len(self.sent).to_bytes(4, "big")
+            # A section more, of a length of its own.
+            data = b"\x00\x53\x70\xc0\x02\x01\x41" * (len(self.sent) % 3 == 0) + data
+            self.sizes.append(len(data))
             self.sent.append(self.queue.arrive(data, self.now_ms, True).data)
             self.times.append(self.now_ms)
 
@@ -166,6 +170,16 @@ class Walk:
             len(data) + 64 for data in self.sent[min(self.source.next_offset, self.queue.visible) :]
         )
         assert self.queue.tail_bytes <= TAIL_BYTES + 2 * unappended + 400
+        queue, total = self.queue, sum(self.sizes)
+        assert queue.bytes_from(len(self.sizes)) == 0
+        for offset in range(queue.tail_first, len(self.sizes)):
+            assert queue.bytes_from(offset) == sum(self.sizes[offset:])
+        # Before that at the one place that somebody has counted it for.
+        if queue.tail_first:
+            queue.counted_offset = queue.tail_first - 1
+            queue.counted_sum = queue.total_bytes - total + sum(self.sizes[: queue.counted_offset])
+            assert queue.bytes_from(queue.counted_offset) == sum(self.sizes[queue.counted_offset :])
+            assert queue.bytes_from(queue.tail_first - 2) == -1 or queue.tail_first < 2
         loaded = [data for reader in self.readers for _, _, data in reader.run.loaded]
         assert self.queue.loaded_bytes == sum(len(data) + HELD_BYTES for data in loaded)
 

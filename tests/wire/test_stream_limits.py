@@ -155,7 +155,6 @@ OF_QUEUES = [
     ("redelivery_jitter: 10%", "redelivery_jitter"),
     ("group_rebalance: true", "group_rebalance"),
     ("priority_reserve_from: 7", "priority_reserve_from"),
-    ("flow_stop_size: 1MB", "flow_stop_size"),
 ]
 
 

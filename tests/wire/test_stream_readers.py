@@ -7,19 +7,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from proton import Described, Message, Timeout, symbol
+from proton import Described, Message, Timeout, symbol, ulong
 from proton.reactor import Filter
-from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
+from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached
 
 from broker.cli.main import main
 from broker.client.request import Management
 from broker.errors import OperatorError
 from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.seeing import await_number, number_of
+from tests.wire.seeing import await_number, number_of, queue_of, update
 
 pytestmark = pytest.mark.wire
 
@@ -59,6 +60,20 @@ policies:
     flow_control: false
     overflow: reject
 """
+SIZE = 10_000
+BY_SIZE = f"""\
+policies:
+  - match: "sized"
+    kind: stream
+    durable: true
+    flow_stop_size: {SIZE}
+    max_message_size: 1000
+    byte_reservation: strict
+  - match: "much"
+    kind: stream
+    durable: true
+    flow_stop_size: 50MB
+"""
 OFFSET = symbol("x-opt-sluice-offset")
 SPEC = symbol("rabbitmq:stream-offset-spec")
 
@@ -73,7 +88,7 @@ def connected(broker: RunningBroker) -> Iterator[BlockingConnection]:
 
 
 def reader(
-    client: BlockingConnection, address: str, start: str = "first", credit: int = 10
+    client: BlockingConnection, address: str, start: str | ulong = "first", credit: int = 10
 ) -> BlockingReceiver:
     return client.create_receiver(
         address,
@@ -261,6 +276,81 @@ def test_its_place_survives_the_broker(start_broker: StartBroker, how: str) -> N
     assert number_of(again, "held", "depth_msgs") == 25
     with connected(again) as client:
         assert offsets(reader(client, "held::billing"), 25) == list(range(15, 40))
+
+
+def fill_until_held(client: BlockingConnection, address: str, size: int) -> tuple[BlockingSender, int]:
+    """Send until there is no credit; how much that was as it was encoded. It is sent one by one."""
+    sender = client.create_sender(address)
+    sent = 0
+    with suppress(Timeout):
+        while True:
+            message = Message(body="." * (size + sent % 7), durable=True)
+            sender.send(message, timeout=1.5)
+            sent += len(message.encode())
+    return sender, sent
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_producers_wait_exactly_at_so_many_bytes(start_broker: StartBroker, durable: bool) -> None:
+    broker = start_broker(policies=BY_SIZE.replace("durable: true", f"durable: {str(durable).lower()}"))
+    with connected(broker) as client, connected(broker) as other:
+        slow = reader(other, "sized::slow", credit=1000)
+        offsets(slow, 0)
+        sender, sent = fill_until_held(client, "sized", 300)
+        # Each credit reserves the largest message.
+        assert SIZE - 1000 < sent <= SIZE
+        assert number_of(broker, "sized", "depth_bytes") == sent
+        assert number_of(broker, "sized", "promised_bytes") == 0
+        received = [slow.receive(timeout=10) for _ in range(int(number_of(broker, "sized", "next_offset")))]
+        for _ in received:
+            slow.accept()
+        pump(slow)
+        await_number(broker, "sized", "depth_bytes", 0)
+        sender.send(Message(body="on", durable=True), timeout=10)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_the_bytes_that_a_reader_lacks_are_the_same_after_a_restart(
+    start_broker: StartBroker, how: str
+) -> None:
+    config = "store: {journal_file_size: 1MB}\n"
+    broker = start_broker(config, BY_SIZE)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    sizes = []
+    with connected(broker) as client:
+        slow = reader(client, "much::slow", credit=1000)
+        sender = client.create_sender("much")
+        for number in range(400):
+            message = Message(body="." * (20_000 + number % 11), durable=True)
+            sender.send(message)
+            sizes.append(len(message.encode()))
+        assert number_of(broker, "much", "depth_bytes") == sum(sizes)
+        assert offsets(slow, 130) == list(range(130))
+        await_committed(broker, "much", {"slow": (130, 270)})
+        await_number(broker, "much", "depth_bytes", sum(sizes[130:]))
+    if how == "killed":
+        broker.signal(signal.SIGKILL)
+        broker.process.wait(20)
+    broker.stop()
+    again = start_broker(config, BY_SIZE, data)
+    # Before anybody was served.
+    shown = queue_of(again, "much")
+    assert (shown["depth_bytes"], shown["flow_stopped_count"]) == (sum(sizes[130:]), 0)
+    with connected(again) as client:
+        slow = reader(client, "much::slow", credit=50)
+        for begin, upto in pairwise((130, 140, 155, 300)):
+            offsets(slow, upto - begin)
+            await_number(again, "much", "depth_bytes", sum(sizes[upto:]))
+        # One that begins at another place, and one that goes.
+        for name, start in (("far", ulong(17)), ("near", ulong(250)), ("new", "next")):
+            other = reader(client, f"much::{name}", start)
+            await_number(again, "much", "depth_bytes", sum(sizes[17:]))
+            other.close()  # type: ignore[no-untyped-call]
+        assert main(["readers", "-b", again.url, "much", "--forget", "far"]) == 0
+        await_number(again, "much", "depth_bytes", sum(sizes[250:]))
+        # The threshold that is set by then counts what is there at once.
+        update(again, "much", flow_stop_size="1MB", flow_resume_size="1MB")
+        assert queue_of(again, "much")["flow_stopped"] is True
 
 
 def await_retention(

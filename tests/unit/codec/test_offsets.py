@@ -7,6 +7,7 @@ from proton import Data, Described, Message, symbol, ulong
 
 from broker.codec import message as codec
 from broker.codec.offsets import OFFSET, OFFSET_SPEC, STREAM_OFFSET, offset_filter, with_offset
+from broker.constants import STAMP_BYTES
 
 
 def decoded(data: bytes) -> Message:
@@ -44,3 +45,28 @@ def test_a_filter_says_where_a_reader_begins(start: str | int) -> None:
     made.next()
     key = symbol(OFFSET_SPEC)
     assert made.get_object() == {key: Described(key, start)}
+
+
+BODY = b"\x00\x53\x77\xa0\x01x"
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        b"",
+        b"\x00\x53\x72\x40",
+        b"\x00\x53\x72\xc1\x01\x00",
+        b"\x00\x53\x72\xc1\x06\x02\xa3\x01a\x54\x01",
+        b"\x00\x53\x72\xd1\x00\x00\x00\x04\x00\x00\x00\x00",
+        b"\x00\x80" + bytes(7) + b"\x72\xc1\x01\x00",
+    ],
+)
+def test_it_makes_a_message_longer_by_no_more_than_is_known(annotations: bytes) -> None:
+    data = annotations + BODY
+    found = with_offset(data, 5)
+    assert str(decoded(found).annotations).count(OFFSET) == 1
+    grown = len(found) - len(data)
+    assert grown <= STAMP_BYTES
+    assert annotations or grown == STAMP_BYTES
+    # Once more, as where a stream is copied: nothing is added.
+    assert len(with_offset(found, 6)) - len(found) <= STAMP_BYTES

@@ -338,3 +338,69 @@ def test_the_log_is_told_from_where_on_nothing_goes(world: World) -> None:
     assert world.streams_store.log.held_from == 6
     world.engine.configurator.change(node, replace(node.settings, flow_stop_count=0, flow_resume_count=0))
     assert world.streams_store.log.held_from == -1
+
+
+# What `put` sends, as it is encoded.
+SIZE = 14
+
+
+def far_behind(world: World) -> Node:
+    """A stream all of which is on disk, with a new reader at its beginning."""
+    strict = {"byte_reservation": "strict", "max_message_size": 100}
+    node = filled(world, 20, flow_stop_size=1000, flow_resume_size=500, **strict)
+    assert node.stream is not None
+    world.append()
+    node.stream.trim(0)
+    return node
+
+
+def test_until_the_disk_has_told_all_that_there_is_counts(world: World) -> None:
+    node = far_behind(world)
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    world.settle()
+    assert link.credit > 0
+    Reading(world, node, "far", "offset", value=5)
+    world.turn()
+    stored = world.streams_store.log.nbytes
+    assert (node.gate.depth_bytes, node.gate.state, link.credit) == (stored, "stopped", 0)
+    world.work()
+    assert (node.gate.depth_bytes, node.gate.state) == (15 * SIZE, "open")
+    assert link.credit > 0
+    assert audit(world.engine).breaches == ()
+
+
+def test_a_reader_of_before_a_restart_is_counted_at_once(world: World) -> None:
+    node = far_behind(world)
+    world.engine.streams.commits.restore(node, "far", 3)
+    assert (node.gate.depth_bytes, world.pager.jobs) == (17 * SIZE, [])
+    world.engine.streams.commits.restore(node, "farther", 1)
+    assert (node.gate.depth_bytes, node.gate.closed_count) == (19 * SIZE, 0)
+
+
+def test_what_can_not_be_counted_is_tried_again_and_holds_producers_meanwhile(world: World) -> None:
+    node = far_behind(world)
+    world.streams_store.log.fault = OSError("broken")
+    world.engine.streams.commits.restore(node, "far", 3)
+    assert node.gate.state == "stopped"
+    for _ in range(3):
+        world.put(node)
+        world.settle()
+    assert world.pager.jobs == [], "nobody asks a broken disk with every message"
+    world.engine.sampler.sample(world.engine.turn.now_ns)
+    world.work()
+    assert node.gate.state == "stopped"
+    world.streams_store.log.fault = None
+    world.engine.sampler.sample(world.engine.turn.now_ns)
+    world.work()
+    # Three came, and three of the twenty it had dealt with before.
+    assert (node.gate.depth_bytes, node.gate.state) == (20 * SIZE, "open")
+
+
+def test_a_stream_that_goes_leaves_no_bytes_behind(world: World) -> None:
+    node = far_behind(world)
+    world.engine.streams.commits.restore(node, "far", 3)
+    Reading(world, node, "near", "next")
+    world.engine.lifecycle.delete("flights")
+    world.work()
+    assert (node.gate.depth_bytes, world.engine.depths.memory.depth_bytes) == (0, 0)

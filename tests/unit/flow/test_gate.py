@@ -218,3 +218,31 @@ def test_a_reserve_leaves_room_for_one_message_where_nothing_is() -> None:
     assert subject.room(5000) == 1
     subject.enter(5000, NOW)
     assert subject.room(1) == subject.whole_room(1) == 0
+
+
+def test_a_depth_that_is_counted_elsewhere_closes_and_opens_it_as_any_other() -> None:
+    subject = gate(stop_bytes=1000, resume_bytes=500, strict=100)
+    assert [subject.measure(1, nbytes, NOW) for nbytes in (900, 901)] == [False, True]
+    assert (subject.state, subject.depth_msgs, subject.depth_bytes, subject.peak_bytes) == (
+        STOPPED,
+        1,
+        901,
+        901,
+    )
+    assert [subject.measure(1, nbytes, NOW) for nbytes in (500, 499)] == [False, True]
+
+
+def test_a_depth_that_was_too_large_leaves_nothing_behind() -> None:
+    subject = gate(stop_bytes=1000, resume_bytes=500, strict=100)
+    assert subject.measure(9, 5000, NOW)
+    assert not subject.measure(9, 950, NOW, True)
+    assert subject.state == STOPPED, "it is full by the other number, too"
+    assert subject.measure(9, 800, NOW, True)
+    assert subject.state == OPEN
+
+
+def test_it_learns_the_size_to_expect_of_what_is_counted_elsewhere() -> None:
+    subject = gate(stop_bytes=1000)
+    for _ in range(200):
+        subject.learn(300)
+    assert subject.unit_bytes() == 300
