@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from proton import Described, Message, Timeout, symbol, ulong
-from proton.reactor import AtLeastOnce, AtMostOnce, Filter, ReceiverOption
+from proton.reactor import AtLeastOnce, AtMostOnce, Filter
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from tests.wire.conftest import RunningBroker, StartBroker
@@ -63,7 +63,7 @@ def reader(
     filters: dict[symbol, Any] = {SPEC: Described(SPEC, offset), CHUNK: Described(CHUNK, chunk)}
     filters |= {symbol(key): Described(SELECTOR, value) for key, value in more.items()}
     name = f"reader{next(_numbers)}"
-    options: list[ReceiverOption] = [Filter(filters), mode()]
+    options: list[Any] = [Filter(filters), mode()]
     return connection.create_receiver(stream, credit=credit, name=name, options=options)
 
 
