@@ -52,6 +52,10 @@ class ConflictError(OperatorError):
     """What the command would create exists already."""
 
 
+class ElsewhereError(OperatorError):
+    """What the command would create belongs to another cell."""
+
+
 class StaleError(OperatorError):
     """What the command would change isn't any more as whoever gave it has seen it."""
 

@@ -47,6 +47,20 @@ class ClosedConnection(Protocol):
         ...
 
 
+class NodeDirectory(Protocol):
+    """Where nodes are, in which of several cells; this is the cell ``own``."""
+
+    own: int
+
+    def cell_of(self, name: str) -> int:
+        """Return the cell of a node's name."""
+        ...
+
+    def split(self, address: str) -> tuple[int | None, str]:
+        """Split an address that names its cell into that and the rest; ValueError if there is none such."""
+        ...
+
+
 class Container:
     """The AMQP container that a broker is to its clients. ``peers`` is the registry's set of connections.
 
@@ -61,6 +75,8 @@ class Container:
         self.peers = roster.peers
         self.settings = settings
         self.name = new_container_name()
+        # None where there is one cell.
+        self.cells: NodeDirectory | None = None
         # The other members' addresses for clients, where there is a cluster; the server changes them.
         self.failover: FailoverServers | None = None
         self.quotas = Quotas(settings.limits, settings.connection_limits)
@@ -91,6 +107,12 @@ class Container:
         model.nodes.on_delete = self.detach_all
         model.policies.on_change = self.rewindow
         model.tracing.begin = self.trace
+
+    def join(self, name: str, cells: NodeDirectory) -> None:
+        """Be one of several cells, all of which bear this container-id."""
+        self.name = name
+        self.cells = cells
+        self.temporary.prefix = f"{cells.own}."
 
     def next_number(self) -> int:
         """Return a number that no other connection of this run has."""

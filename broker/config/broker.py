@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from broker.config import cluster as clusters
 from broker.config import fields
+from broker.config.cells import CellCountType
 from broker.config.cluster import Cluster
 from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
 from broker.config.diagnostics import Events, Metrics
@@ -89,6 +90,11 @@ class Settings:
         Flag(),
         False,
         "true: the HTTP API changes things also where it listens on an address that others can reach",
+    )
+    cells: int = row(
+        CellCountType(),
+        1,
+        "Broker processes, each with queues of its own, behind the same port; auto: one a processor",
     )
     data: Path = row(PathType(), Path("data"), "Directory of everything that survives a restart")
     backup_directory: Path | None = row(

@@ -16,7 +16,7 @@ from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.errors import ConflictError, NotFoundError, OperatorError, SluiceError
+from broker.errors import ConflictError, ElsewhereError, NotFoundError, OperatorError, SluiceError
 from broker.manage.access import TEMPORARY
 from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
@@ -46,6 +46,7 @@ class Nodes:
     each queue and topic that came to be, ``on_delete`` of each node and subscription that went, to detach its
     links. ``own`` are topics of the broker's own, which clients may subscribe to and not send to; one is made
     when it is first asked for. A ``user`` is the one who makes a node, '' for the broker itself.
+    ``elsewhere`` says why a new node of some name can't be here but in another cell, '' where it can.
     """
 
     def __init__(self, engine: Engine, policies: Policies, hold: OnNode, totals: Totals) -> None:
@@ -54,6 +55,7 @@ class Nodes:
         self._hold = hold
         self._totals = totals
         self.own: dict[str, NodeSettings] = {}
+        self.elsewhere: Callable[[str], str] = lambda name: ""
         self.on_create: OnNode = _ignore
         self.on_delete: OnNode = _ignore
         self.aside = Aside(engine, lambda: resolve({}, policies.defaults))
@@ -142,7 +144,9 @@ class Nodes:
             # Nobody could be asked to allow it, and without it they would be lost.
             effective = self._policies.tolerated(address, "queue", {}, "queue", NO_PARENTS)
             return self.add(address, {}, effective)
-        return self.destination(address)
+        # Dead letters stay in their cell, wherever a client's node of that name would be.
+        check_not_own(address, "sent to")
+        return self.add(address, {}, self._of_new(address, "", anywhere=True))
 
     def surviving_topic(self, address: str) -> Node | None:
         """Return the topic of a subscription that survived a restart, made whether or not a client might make
@@ -170,6 +174,7 @@ class Nodes:
     ) -> Node:
         """Make a queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
         _check_new(name)
+        self._check_place(name)
         self._check_free(name)
         explicit = from_arguments(arguments or {})
         if explicit.setdefault("kind", kind) != kind:
@@ -377,6 +382,8 @@ class Nodes:
         kind: str,
         parents: Parents = NO_PARENTS,
         arguments: Mapping[str, object] = NOTHING,
+        *,
+        anywhere: bool = False,
     ) -> Effective:
         """The settings of a node that is to be made because somebody uses it; OperatorError if it may not."""
         if address.startswith(f"{TEMPORARY}/"):
@@ -386,12 +393,20 @@ class Nodes:
         if is_reserved(address):
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
+        if not anywhere:
+            self._check_place(address)
         self._check_free(address)
         effective = self._policies.at(address, arguments, kind, parents)
         if not effective.auto_create:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
         return effective
+
+    def _check_place(self, name: str) -> None:
+        """ElsewhereError if a node of that name belongs to another cell."""
+        reason = self.elsewhere(name)
+        if reason:
+            raise ElsewhereError(reason)
 
     def _check_free(self, name: str) -> None:
         """ConflictError if a new node can't be called so because something is."""

@@ -60,6 +60,7 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.cells.place import SPEAKER, CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
 from broker.server.cluster.standbys import StandbyWatch
 from broker.server.heap import Heap, give_back
@@ -107,15 +108,15 @@ class Budgets:
     temp_bytes: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Budgets:
-        """Those that are set, the others from what the machine has."""
+    def of(cls, settings: Settings, share: int = 1) -> Budgets:
+        """Those that are set, the others from what the machine has; of ``share`` cells each has as much."""
         free = free_bytes(settings.data)
         # What the store takes already is its own: else a full one would be stopped by every restart.
         mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
-            _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
-            _given(settings.store_limit, mine * STORE_PERCENT // 100),
-            _given(settings.temp_limit, free * TEMP_PERCENT // 100),
+            _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100) // share,
+            _given(settings.store_limit, mine * STORE_PERCENT // 100) // share,
+            _given(settings.temp_limit, free * TEMP_PERCENT // 100) // share,
         )
 
     def __str__(self) -> str:
@@ -143,8 +144,12 @@ class Server:
         output: Output | None = None,
         cell: OwnedCell | None = None,
         cluster: ClusterView | None = None,
+        place: CellPlace | None = None,
     ) -> None:
         self.settings = settings
+        # One of several cells on this machine, with the sockets that all of them share.
+        self.place = place
+        self._inherited = None if place is None else InheritedSockets.of(place)
         # The replicated cell that it owns, and why it let go of it.
         self.cell = cell
         self.left_cell = ""
@@ -155,7 +160,7 @@ class Server:
         self._reload_settings = reload
         # Signals to reload that came since the last reload ended.
         self._reloads = 0
-        self.budgets = Budgets.of(settings)
+        self.budgets = Budgets.of(settings, 1 if place is None else place.cells)
         check_exposure(settings.security, _listening(settings))
         policies = load_policies(settings.policies)
         security = self.security = settings.security
@@ -208,6 +213,9 @@ class Server:
         selector.MAX_LENGTH = settings.limits.max_selector_length
         selector.MAX_DEPTH = settings.limits.max_selector_depth
         self.container = Container(self.engine, self.model, roster, settings)
+        if place is not None:
+            self.container.join(place.name, place.directory)
+            self.model.nodes.elsewhere = place.elsewhere
         self.reactor = Reactor(self.container, self.admission)
         self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
@@ -229,12 +237,15 @@ class Server:
         self._install_signals()
         self._warn_of_files(self.settings)
         self.conducting.configure(self.settings)
-        for listener in self.settings.listeners:
+        for number, listener in enumerate(self.settings.listeners):
             door = ListenerTrust(is_loopback(listener.host), listener.secure, listener=str(listener))
-            tls = self.tls if listener.secure else None
-            port = self.reactor.listen(listener.host, listener.port, listener.allow_plain, door, tls)
+            rules = listener.allow_plain, door, self.tls if listener.secure else None
+            if self._inherited is None:
+                port = self.reactor.listen(listener.host, listener.port, *rules)
+            else:
+                port = self.reactor.listen_at(self._inherited.listeners[number], *rules)
             opened.append(str(replace(listener, port=port)))
-        if self.settings.http is not None:
+        if self.place is None or self.place.number == SPEAKER:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = WebSocketHandshake(self._adopt, self.settings.websocket_origins)
             model = self.model
@@ -243,7 +254,8 @@ class Server:
             )
             shown = self.survey, model.diagnostics.readiness, entrance, operate
             share = CpuShare(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
-            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share)
+            sock = None if self._inherited is None else self._inherited.http
+            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share, sock)
             self.http.start()
             opened.append(replace(self.settings.http, port=self.http.port).url)
         return opened

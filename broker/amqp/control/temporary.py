@@ -46,6 +46,8 @@ class TemporaryNodes:
         self._model = model
         self._defaults = defaults
         self._peers = peers
+        # Begins the names, behind what all of them begin with.
+        self.prefix = ""
         self.orphans: dict[Node, int] = {}
         self._made: dict[Node, TemporaryNode] = {}
         self._kept: dict[Kept, TemporaryNode] = {}
@@ -62,7 +64,7 @@ class TemporaryNodes:
         self._model.ownership.check(user, for_a_link=True)
         arguments = from_arguments(asked)
         settings = replace(resolve(arguments, self._defaults), kind=kind, durable=False)
-        name = f"{TEMPORARY}/{secrets.token_urlsafe(NAME_BYTES)}"
+        name = f"{TEMPORARY}/{self.prefix}{secrets.token_urlsafe(NAME_BYTES)}"
         node = self._model.engine.lifecycle.create(name, settings)
         node.arguments = arguments
         self._model.ownership.made(node, user)

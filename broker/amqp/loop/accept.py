@@ -74,6 +74,18 @@ class ClientAcceptor:
         self, host: str, port: int, allow_plain: bool, door: ListenerTrust, tls: ServerTls | None = None
     ) -> int:
         """Listen on an address; the port it got. OperatorError if it is taken or not ours."""
+        return self.listen_at(self._bound(host, port), allow_plain, door, tls)
+
+    def listen_at(
+        self, sock: socket.socket, allow_plain: bool, door: ListenerTrust, tls: ServerTls | None = None
+    ) -> int:
+        """Accept at a socket that listens already, and doesn't block; its port."""
+        self.listeners[sock.fileno()] = ListeningSocket(sock, allow_plain, door, tls)
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        got: int = sock.getsockname()[1]
+        return got
+
+    def _bound(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,10 +95,7 @@ class ClientAcceptor:
         except OSError as fault:
             sock.close()
             raise OperatorError(f"cannot listen on {host}:{port}: {fault.strerror}") from fault
-        self.listeners[sock.fileno()] = ListeningSocket(sock, allow_plain, door, tls)
-        self._epoll.register(sock.fileno(), select.EPOLLIN)
-        got: int = sock.getsockname()[1]
-        return got
+        return sock
 
     def stop_listening(self) -> None:
         """Accept nobody any more."""

@@ -79,6 +79,12 @@ class Reactor:
         """Listen on an address; the port it got. OperatorError if it is taken or not ours."""
         return self._acceptor.listen(host, port, allow_plain, door, tls)
 
+    def listen_at(
+        self, sock: socket.socket, allow_plain: bool, door: ListenerTrust, tls: ServerTls | None = None
+    ) -> int:
+        """Accept at a socket that listens already, and doesn't block; its port."""
+        return self._acceptor.listen_at(sock, allow_plain, door, tls)
+
     def stop_listening(self) -> None:
         """Accept nobody any more."""
         self._acceptor.stop_listening()

@@ -12,6 +12,7 @@ EXAMPLES = (
     ("sluice serve", "with etc/broker.yaml, if it is there, and its policies"),
     ("sluice serve --check", "only say what is wrong with settings and policies"),
     ("sluice serve --listen amqp://127.0.0.1:5673 --data /var/tmp/sluice", "a second broker"),
+    ("sluice serve --cells auto", "one cell for each core, behind one port"),
 )
 
 
@@ -26,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", action="append", metavar="URL", help="amqp://host:port; may repeat")
     parser.add_argument("--http", metavar="HOST:PORT", help="metrics and health, e.g. 127.0.0.1:8672")
     parser.add_argument("--data", metavar="DIR", help="data directory")
+    parser.add_argument(
+        "--cells",
+        metavar="N",
+        help="broker processes behind one port; auto: one a core",
+    )
     for budget, what in (
         ("memory", "message bytes in memory"),
         ("store", "durable messages on disk"),
@@ -65,10 +71,26 @@ def run(args: argparse.Namespace) -> int:
             print("settings and policies are in order")
             return 0
         from broker.manage.loglevels import LogLevels
+        from broker.server.cells.place import CellPlace
         from broker.server.logging.output import begin
 
-        output = begin(settings.log_format, settings.log_lines_per_peer)
+        place = CellPlace.of(os.environ)
+        number = None if place is None else place.number
+        output = begin(settings.log_format, settings.log_lines_per_peer, number)
         LogLevels().configure(settings.log_level, settings.log_levels)
+        if place is not None:
+            from broker.server.cells.cell import serve_cell
+
+            serve_cell(settings, load, output, place)
+            return 0
+        from broker.server.cells.layout import cells_of, check_single
+
+        cells = cells_of(settings)
+        if cells > 1:
+            from broker.server.cells.supervisor import Supervisor
+
+            return Supervisor(settings, cells, _words(args), output).run()
+        check_single(settings.data)
         if settings.cluster.is_configured:
             from broker.server.member import serve_member
 
@@ -85,6 +107,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _words(args: argparse.Namespace) -> list[str]:
+    """Return a command that starts a process with the same flags."""
+    words = [sys.executable, "-m", "broker.cli.main", "serve"]
+    config = _config(args)
+    if config is not None:
+        words += ["--config", str(config)]
+    for name, value in _flags(args).items():
+        for each in value if isinstance(value, list) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(each)]
+    return words
+
+
 def _config(args: argparse.Namespace) -> Path | None:
     if args.config is not None:
         return Path(args.config)
@@ -97,6 +131,7 @@ def _flags(args: argparse.Namespace) -> dict[str, object]:
         "listen": args.listen,
         "http": args.http,
         "data": args.data,
+        "cells": args.cells,
         "log_level": args.log_level,
         "log_format": args.log_format,
         "memory_limit": args.memory_limit,

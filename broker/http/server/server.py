@@ -52,8 +52,11 @@ class HttpServer:
         operate: Operate | None = None,
         secured: Secured | None = None,
         share: CpuShare | None = None,
+        sock: socket.socket | None = None,
     ) -> None:
         self._share = share or CpuShare()
+        # One that listens already, in place of the address.
+        self._sock = sock
         self._address = (host, port)
         self._ask = asking(ask, self._share)
         self._survey = survey
@@ -74,7 +77,7 @@ class HttpServer:
 
     def start(self) -> None:
         """Open the port; OperatorError if it can't be had."""
-        sock = _listening(*self._address)
+        sock = _listening(*self._address) if self._sock is None else self._sock
         self._port = sock.getsockname()[1]
         self._stopped = False
         stopping, stop = socket.socketpair()

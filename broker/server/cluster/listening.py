@@ -1,4 +1,4 @@
-"""Listening sockets of a member: those of its clients as a standby, and the one for other members."""
+"""Listening sockets: of a member for clients as a standby and for other members, and of all cells."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BACKLOG = 1024
 PAUSE_NS = 100_000_000
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int, backlog: int = BACKLOG) -> socket.socket:
     """Return a socket that listens and doesn't block. Raises OperatorError where the port can't be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
-        sock.listen(BACKLOG)
+        sock.listen(backlog)
     except OSError as fault:
         sock.close()
         raise OperatorError(f"cannot listen on {written(host, port)}: {fault.strerror}") from fault

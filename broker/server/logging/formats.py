@@ -15,12 +15,19 @@ LONGEST = 2000
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-31 12:00:00,000 INFO sluice.amqp: …``; what follows an exception is indented."""
+    """``2026-01-31 12:00:00,000 INFO sluice.amqp: …``; what follows an exception is indented.
+
+    ``cell``: the process is that cell of several, and its lines say so, as ``INFO cell-1 sluice.amqp: …``.
+    """
+
+    def __init__(self, cell: int | None = None) -> None:
+        super().__init__()
+        self._label = "" if cell is None else f"cell-{cell} "
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; a traceback's own lines below it."""
         text = shortened(printable(record.getMessage()))
-        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {text}"
+        line = f"{self.formatTime(record)} {record.levelname} {self._label}{record.name}: {text}"
         if record.exc_info:
             told = self.formatException(record.exc_info).splitlines()
             line += "".join(f"\n    {printable(each)}" for each in told)
@@ -28,7 +35,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """``{"time": …, "level": …, "logger": …, "message": …}`` and the record's fields, in ASCII."""
+    """``{"time": …, "level": …, "logger": …, "message": …}`` and the record's fields, in ASCII.
+
+    ``cell``, of one of several, is a field of each line.
+    """
+
+    def __init__(self, cell: int | None = None) -> None:
+        super().__init__()
+        self._cell = cell
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; an exception is one of its fields."""
@@ -39,6 +53,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": shortened(record.getMessage()),
         }
+        if self._cell is not None:
+            told["cell"] = self._cell
         for name, value in fields_of(record).items():
             told[name] = shortened(value) if isinstance(value, str) else value
         if record.exc_info:

@@ -22,13 +22,16 @@ class Output(logging.Handler):
     were, by level; ``left_out_total`` what is in no log: beyond the bound, or there was nobody to read it.
     """
 
-    def __init__(self, write: Callable[[str], bool], format_: str, lines_per_peer: int) -> None:
+    def __init__(
+        self, write: Callable[[str], bool], format_: str, lines_per_peer: int, cell: int | None = None
+    ) -> None:
         super().__init__()
         self.bound = Bound(lines_per_peer)
         self.lines_total = dict.fromkeys(LEVELS, 0)
         self._write_line = write
         self._unread = self._unread_total = 0
-        self.setFormatter(FORMATS[format_]())
+        self._cell = cell
+        self.setFormatter(FORMATS[format_](cell))
 
     @property
     def left_out_total(self) -> int:
@@ -62,7 +65,7 @@ class Output(logging.Handler):
 
     def reconfigure(self, format_: str, lines_per_peer: int) -> None:
         """From the next line on."""
-        self.setFormatter(FORMATS[format_]())
+        self.setFormatter(FORMATS[format_](self._cell))
         self.bound.lines = lines_per_peer
 
     def _write(self, record: logging.LogRecord) -> None:
@@ -83,9 +86,9 @@ def _warning(text: str) -> logging.LogRecord:
     return logging.LogRecord(ROOT, logging.WARNING, "", 0, text, None, None)
 
 
-def begin(format_: str, lines_per_peer: int) -> Output:
-    """Everything this process logs goes to standard error from now on."""
-    output = Output(Descriptor(sys.stderr.fileno()).write, format_, lines_per_peer)
+def begin(format_: str, lines_per_peer: int, cell: int | None = None) -> Output:
+    """Everything this process logs goes to standard error from now on; ``cell``: its number among several."""
+    output = Output(Descriptor(sys.stderr.fileno()).write, format_, lines_per_peer, cell)
     root = logging.getLogger()
     for handler in root.handlers[:]:
         root.removeHandler(handler)

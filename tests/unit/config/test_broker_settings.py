@@ -94,6 +94,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         http: "[::]:80"
         http_allow_writes: true
         websocket_origins: [https://console.example.org, "http://[::1]:8080"]
+        cells: auto
         data: /var/lib/sluice
         backup_directory: /var/backups/sluice
         policies: [a.yaml, more]
@@ -219,6 +220,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     )
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert settings.flow.connection_memory_limit == 3 * MB
+    assert settings.cells == 0
     assert settings.log_levels == (LoggerLevel("sluice.amqp", "warning"),)
     assert (settings.log_format, settings.log_lines_per_peer) == ("json", 7)
     assert settings.metrics == Metrics(True, True)

@@ -1,0 +1,49 @@
+"""The process of one cell: an ordinary broker at the place that its supervisor gave it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from broker import __version__
+from broker.config.broker import Settings
+from broker.server.cells.place import CellPlace, settings_of
+from broker.server.logging.output import Output
+from broker.server.server import Server, raise_descriptor_limit
+
+log = logging.getLogger("sluice.cells")
+
+
+def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output, place: CellPlace) -> None:
+    """Run a cell in this process until it is told to stop, or its supervisor is gone.
+
+    ``load`` reads the settings again. Raises OperatorError where the data directory or the policies refuse.
+    """
+    raise_descriptor_limit()
+    for fd in place.descriptors:
+        os.set_inheritable(fd, False)
+    threading.Thread(target=_end_with, args=(place.life,), name="supervisor", daemon=True).start()
+    server = Server(settings_of(settings, place), lambda: settings_of(load(), place), output, place=place)
+    log.info("limits %s", server.budgets)
+    try:
+        server.start()
+    except BaseException:
+        server.close()
+        raise
+    log.info("sluice %s: cell %d of %d serves", __version__, place.number, place.cells)
+    with suppress(OSError):
+        os.write(place.ready, b"!")
+    os.close(place.ready)
+    server.run()
+    log.info("cell %d has stopped", place.number)
+
+
+def _end_with(life: int) -> None:
+    """Stop this process in order once the supervisor's end of a pipe is closed."""
+    os.read(life, 1)
+    log.error("the supervisor is gone: stopping")
+    os.kill(os.getpid(), signal.SIGTERM)

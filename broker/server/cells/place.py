@@ -1,0 +1,104 @@
+"""The place of a cell among the cells of one machine, as its supervisor tells it to the cell's process."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from broker.config.broker import Settings
+from broker.server.cells.directory import CellDirectory
+from broker.server.cells.layout import folder_of, socket_of
+
+VARIABLE = "SLUICE_CELL_PLACE"
+# The cell that answers at the HTTP port.
+SPEAKER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlace:
+    """Cell ``number`` of ``cells``. ``name`` is the container-id that all of them bear.
+
+    Inherited descriptors: ``listeners`` and ``http`` listen for clients, in the order of the settings, and
+    ``neighbours`` for the other cells; ``ready`` is written to once the cell serves; ``life`` ends when the
+    supervisor does. ``data`` is the directory that has all cells.
+    """
+
+    number: int
+    cells: int
+    name: str
+    data: str
+    listeners: tuple[int, ...]
+    http: int
+    neighbours: int
+    ready: int
+    life: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> CellPlace | None:
+        """Read the place of this process; None where it is no cell of several."""
+        text = environment.get(VARIABLE, "")
+        if not text:
+            return None
+        found = json.loads(text)
+        return cls(**{**found, "listeners": tuple(found["listeners"])})
+
+    def written(self) -> str:
+        """Return the place as its variable has it."""
+        return json.dumps(asdict(self))
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors that the cell's process inherits."""
+        return (*self.listeners, self.http, self.neighbours, self.ready, self.life)
+
+    @property
+    def directory(self) -> CellDirectory:
+        """The directory of nodes as this cell asks it."""
+        return CellDirectory(self.number, self.cells)
+
+    def socket_of(self, cell: int) -> Path:
+        """Return the path of the socket at which a cell hears the others."""
+        return socket_of(Path(self.data), cell)
+
+    def elsewhere(self, name: str) -> str:
+        """Say why a node of that name can't be made in this cell; empty where it can."""
+        cell = self.directory.cell_of(name)
+        if cell == self.number:
+            return ""
+        return f"'{name}' belongs to cell {cell}, and this is cell {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedSockets:
+    """The sockets of a cell that listen already: for AMQP, for HTTP, and for other cells."""
+
+    listeners: tuple[socket.socket, ...]
+    http: socket.socket
+    neighbours: socket.socket
+
+    @classmethod
+    def of(cls, place: CellPlace) -> InheritedSockets:
+        """Take them over, once in a process."""
+        listeners = tuple(socket.socket(fileno=each) for each in place.listeners)
+        return cls(listeners, socket.socket(fileno=place.http), socket.socket(fileno=place.neighbours))
+
+
+def settings_of(settings: Settings, place: CellPlace) -> Settings:
+    """Return one cell's settings: its own folder, and of routes, bridges and channels those of its nodes."""
+    directory = place.directory
+
+    def is_here(name: str) -> bool:
+        return directory.cell_of(name) == place.number
+
+    return replace(
+        settings,
+        cells=place.cells,
+        data=folder_of(settings.data, place.number),
+        backup_directory=settings.backups / f"cell-{place.number}",
+        routes=tuple(each for each in settings.routes if is_here(each.local)),
+        bridges=tuple(each for each in settings.bridges if is_here(each.source)),
+        channels=tuple(each for each in settings.channels if is_here(each.topic)),
+    )

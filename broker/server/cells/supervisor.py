@@ -1,0 +1,332 @@
+"""The supervisor of several cells: has their ports and their data directory, starts them, keeps them going.
+
+It serves nobody and reads no message. All listening sockets are its own and the cells inherit them: where a
+cell ends, clients that wait to be accepted are accepted by the others, and the port is there while all are
+restarted. One socket is shared by all cells rather than one a cell (SO_REUSEPORT): of those, the clients that
+the system has given to the socket of a cell that is gone, or stopped, would wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from logging import LogRecord
+from types import FrameType
+
+from broker import __version__
+from broker.config.broker import Settings
+from broker.config.patterns import is_pattern
+from broker.config.policy_files import load_policies
+from broker.errors import OperatorError
+from broker.loggers import ROOT
+from broker.server.cells.directory import CellDirectory
+from broker.server.cells.layout import CellsDirectory, socket_of
+from broker.server.cells.place import VARIABLE, CellPlace
+from broker.server.cells.sockets import neighbour_socket
+from broker.server.cluster.listening import listening_socket
+from broker.server.logging.formats import JsonFormatter
+from broker.server.logging.output import Output
+from broker.server.notify import notify
+from broker.server.server import check, raise_descriptor_limit
+from broker.units import SECOND_NS
+
+log = logging.getLogger("sluice.cells")
+
+# A cell that ends is started again after so long, which doubles up to the second, and begins anew once it has
+# run for the third.
+FIRST_PAUSE_NS, LONGEST_PAUSE_NS, SOUND_NS = SECOND_NS // 10, 10 * SECOND_NS, 30 * SECOND_NS
+# How long a cell may take to stop beyond what its clients are given; then it is killed.
+STOP_NS = 20 * SECOND_NS
+TICK_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Cell:
+    """One cell. ``process`` is None while it isn't running; ``due_ns`` is when it is started then."""
+
+    number: int
+    neighbours: socket.socket
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int = -1
+    ready: int = -1
+    is_ready: bool = False
+    # Whether it has ever served: one that can't at the first start ends the start of all.
+    has_served: bool = False
+    began_ns: int = 0
+    due_ns: int = 0
+    pause_ns: int = FIRST_PAUSE_NS
+
+
+@dataclass(slots=True)
+class _Ports:
+    """The listening sockets for clients, and how each is shown."""
+
+    listeners: list[socket.socket] = field(default_factory=list)
+    http: list[socket.socket] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+
+
+class Supervisor:
+    """Runs the cells of one machine until SIGTERM or SIGINT; ``words`` start a cell's process.
+
+    Raises OperatorError where the settings, the directory or a port refuse.
+    """
+
+    def __init__(self, settings: Settings, cells: int, words: Sequence[str], output: Output | None) -> None:
+        self._settings = settings
+        self._count = cells
+        self._words = words
+        self._output = output
+        self._name = f"sluice-{uuid.uuid4()}"
+        self._directory: CellsDirectory | None = None
+        self._ports = _Ports()
+        self._cells: list[_Cell] = []
+        self._stopping_ns = 0
+        self._status = 0
+        self._is_told = False
+        # Written to by signals; and a pipe whose end tells the cells that this process is gone.
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._life, self._living = os.pipe2(os.O_CLOEXEC)
+
+    def run(self) -> int:
+        """Start all cells and keep them going until told to stop; return the exit status."""
+        try:
+            self._open()
+            self._install_signals()
+            for cell in self._cells:
+                self._start(cell)
+            while self._cells_are_wanted():
+                self._turn()
+        finally:
+            self._close()
+        if self._status == 0:
+            self._say("sluice stopped")
+        return self._status
+
+    # --- beginning and end
+
+    def _open(self) -> None:
+        raise_descriptor_limit()
+        settings = self._settings
+        check_settings(settings, self._count)
+        for text in check(settings):
+            log.warning("%s", text)
+        load_policies(settings.policies)
+        self._directory = CellsDirectory(settings.data, self._count)
+        self._open_ports(settings)
+        for number in range(self._count):
+            self._cells.append(_Cell(number, neighbour_socket(socket_of(settings.data, number))))
+
+    def _open_ports(self, settings: Settings) -> None:
+        ports = self._ports
+        for listener in settings.listeners:
+            sock = listening_socket(listener.host, listener.port, settings.limits.listen_backlog)
+            ports.listeners.append(sock)
+            ports.shown.append(str(replace(listener, port=sock.getsockname()[1])))
+        http = listening_socket(settings.http.host, settings.http.port)
+        ports.http.append(http)
+        ports.shown.append(replace(settings.http, port=http.getsockname()[1]).url)
+
+    def _close(self) -> None:
+        for cell in self._cells:
+            self._forget(cell)
+            cell.neighbours.close()
+            with suppress(FileNotFoundError):
+                socket_of(self._settings.data, cell.number).unlink()
+        for sock in (*self._ports.listeners, *self._ports.http):
+            sock.close()
+        if self._directory is not None:
+            self._directory.close()
+        signal.set_wakeup_fd(-1)
+        for fd in (self._woken, self._wake, self._life, self._living):
+            os.close(fd)
+
+    def _install_signals(self) -> None:
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self._stop()
+
+        def on_reload(_number: int, _frame: FrameType | None) -> None:
+            self._send(signal.SIGHUP)
+
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGINT, on_stop)
+        signal.signal(signal.SIGHUP, on_reload)
+
+    def _say(self, text: str) -> None:
+        if self._output is not None and isinstance(self._output.formatter, JsonFormatter):
+            text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    # --- one turn
+
+    def _cells_are_wanted(self) -> bool:
+        return not self._stopping_ns or any(each.process is not None for each in self._cells)
+
+    def _turn(self) -> None:
+        """Wait until a cell is ready or ends, a signal comes, or a cell is to be started."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        by_fd: dict[int, _Cell] = {}
+        for cell in self._cells:
+            for fd in (cell.pidfd, cell.ready):
+                if fd >= 0:
+                    poll.register(fd, select.POLLIN)
+                    by_fd[fd] = cell
+        for fd, _ in poll.poll(self._timeout_s() * 1000):
+            if fd == self._woken:
+                with suppress(BlockingIOError):
+                    os.read(fd, 1024)
+            elif fd == by_fd[fd].ready:
+                self._on_word(by_fd[fd])
+        now_ns = time.monotonic_ns()
+        for cell in self._cells:
+            if cell.process is not None and cell.process.poll() is not None:
+                self._on_end(cell, cell.process.returncode, now_ns)
+            elif cell.process is None and not self._stopping_ns and now_ns >= cell.due_ns:
+                self._start(cell)
+        if self._stopping_ns and now_ns >= self._stopping_ns:
+            self._kill_late()
+        if self._is_told:
+            notify("WATCHDOG=1")
+
+    def _timeout_s(self) -> float:
+        now_ns = time.monotonic_ns()
+        due = [each.due_ns for each in self._cells if each.process is None and not self._stopping_ns]
+        if self._stopping_ns:
+            due.append(self._stopping_ns)
+        return max(min([(each - now_ns) / SECOND_NS for each in due] + [TICK_S]), 0.001)
+
+    # --- cells
+
+    def _start(self, cell: _Cell) -> None:
+        ready, said = os.pipe2(os.O_CLOEXEC)
+        place = CellPlace(
+            cell.number,
+            self._count,
+            self._name,
+            str(self._settings.data.absolute()),
+            tuple(each.fileno() for each in self._ports.listeners),
+            self._ports.http[0].fileno(),
+            cell.neighbours.fileno(),
+            said,
+            self._life,
+        )
+        environment = {**os.environ, VARIABLE: place.written()}
+        # The service manager hears of all cells by this process alone.
+        environment.pop("NOTIFY_SOCKET", None)
+        try:
+            # In a group of its own: a terminal's interrupt reaches this process, which stops all in order.
+            cell.process = subprocess.Popen(  # noqa: S603 - our own command
+                self._words, env=environment, pass_fds=place.descriptors, process_group=0
+            )
+        except OSError as fault:
+            os.close(ready)
+            log.error("cell %d can't be started: %s", cell.number, fault)
+            self._wait(cell, time.monotonic_ns())
+            return
+        finally:
+            os.close(said)
+        cell.pidfd = os.pidfd_open(cell.process.pid)
+        cell.ready = ready
+        cell.is_ready = False
+        cell.began_ns = time.monotonic_ns()
+
+    def _on_word(self, cell: _Cell) -> None:
+        """A cell serves; or has closed its end of the pipe, as it does when it ends."""
+        said = os.read(cell.ready, 1)
+        os.close(cell.ready)
+        cell.ready = -1
+        if not said:
+            return
+        again = cell.has_served
+        cell.is_ready = cell.has_served = True
+        if again:
+            log.warning("cell %d is there again", cell.number)
+        if not self._is_told and all(each.is_ready for each in self._cells):
+            self._is_told = True
+            for url in self._ports.shown:
+                self._say(f"listening {url}")
+            self._say(f"sluice {__version__} with {self._count} cells ready")
+            notify("READY=1")
+
+    def _on_end(self, cell: _Cell, status: int, now_ns: int) -> None:
+        self._forget(cell)
+        if self._stopping_ns:
+            return
+        if not cell.has_served:
+            log.error("cell %d can't start: status %d; stopping all", cell.number, status)
+            self._status = 1
+            self._stop()
+            return
+        if now_ns - cell.began_ns >= SOUND_NS:
+            cell.pause_ns = FIRST_PAUSE_NS
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        pause_s = cell.pause_ns / SECOND_NS
+        log.error("cell %d has ended (%s); it is started again in %.1f s", cell.number, how, pause_s)
+        self._wait(cell, now_ns)
+
+    def _wait(self, cell: _Cell, now_ns: int) -> None:
+        cell.due_ns = now_ns + cell.pause_ns
+        cell.pause_ns = min(cell.pause_ns * 2, LONGEST_PAUSE_NS)
+
+    def _forget(self, cell: _Cell) -> None:
+        if cell.process is not None and cell.process.poll() is None:
+            # Only where this process fails: no cell is left behind.
+            cell.process.kill()
+            cell.process.wait()
+        for fd in (cell.pidfd, cell.ready):
+            if fd >= 0:
+                os.close(fd)
+        cell.process, cell.pidfd, cell.ready, cell.is_ready = None, -1, -1, False
+
+    def _send(self, number: signal.Signals) -> None:
+        for cell in self._cells:
+            if cell.process is not None and cell.process.poll() is None:
+                cell.process.send_signal(number)
+
+    def _stop(self) -> None:
+        """Have all cells stop in order; told again, they do so at once."""
+        if not self._stopping_ns:
+            wait_ns = self._settings.limits.shutdown_timeout_ms * 1_000_000
+            self._stopping_ns = time.monotonic_ns() + wait_ns + STOP_NS
+            notify("STOPPING=1")
+        self._send(signal.SIGTERM)
+
+    def _kill_late(self) -> None:
+        for cell in self._cells:
+            if cell.process is not None:
+                log.error("cell %d doesn't stop: it is killed", cell.number)
+                cell.process.kill()
+        self._stopping_ns = time.monotonic_ns() + STOP_NS
+
+
+def check_settings(settings: Settings, cells: int) -> None:
+    """Raise OperatorError for settings that several cells can't have."""
+    if settings.cluster.is_configured:
+        raise OperatorError("cells: a member of a replicated cell is one cell; leave out cluster: or cells:")
+    directory = CellDirectory(0, cells)
+    for bridge in settings.bridges:
+        source, target = directory.cell_of(bridge.source), directory.cell_of(bridge.target)
+        if source != target:
+            raise OperatorError(
+                f"bridges: '{bridge.source}' is in cell {source} and '{bridge.target}' in cell {target}:"
+                " a bridge within one cell is possible, and one between cells isn't yet"
+            )
+    for route in settings.routes:
+        if is_pattern(route.local):
+            raise OperatorError(
+                f"routes: '{route.name}' takes from many topics, '{route.local}', which are in several cells:"
+                " that isn't possible yet"
+            )
