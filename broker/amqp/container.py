@@ -11,6 +11,7 @@ from broker.amqp.control.attached import AttachedLinks
 from broker.amqp.control.client import LinkKey
 from broker.amqp.control.failover import FailoverServers
 from broker.amqp.control.live import LiveConnection
+from broker.amqp.control.placement import Handovers, NeighbourSockets, NodeDirectory
 from broker.amqp.control.sole import SoleConnections
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.links.connection import ConnectionIO as Wire
@@ -47,20 +48,6 @@ class ClosedConnection(Protocol):
         ...
 
 
-class NodeDirectory(Protocol):
-    """Where nodes are, in which of several cells; this is the cell ``own``."""
-
-    own: int
-
-    def cell_of(self, name: str) -> int:
-        """Return the cell of a node's name."""
-        ...
-
-    def split(self, address: str) -> tuple[int | None, str]:
-        """Split an address that names its cell into that and the rest; ValueError if there is none such."""
-        ...
-
-
 class Container:
     """The AMQP container that a broker is to its clients. ``peers`` is the registry's set of connections.
 
@@ -77,6 +64,8 @@ class Container:
         self.name = new_container_name()
         # None where there is one cell.
         self.cells: NodeDirectory | None = None
+        self.handovers: Handovers | None = None
+        self.neighbours: NeighbourSockets | None = None
         # The other members' addresses for clients, where there is a cluster; the server changes them.
         self.failover: FailoverServers | None = None
         self.quotas = Quotas(settings.limits, settings.connection_limits)

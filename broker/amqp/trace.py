@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from proton import Data, Described, ProtonException
 
@@ -98,6 +99,22 @@ class FrameReader:
             yield Frame(int.from_bytes(self._kept[6:8], "big"), bytes(self._kept[offset:wanted]), size)
             self._skip = max(size - len(self._kept), 0)
             del self._kept[:size]
+
+
+class ByteTap(Protocol):
+    """Sees the bytes of one connection, until it is finished."""
+
+    def came(self, data: bytes) -> None:
+        """See bytes that were read."""
+        ...
+
+    def went(self, data: bytes) -> None:
+        """See bytes that were written."""
+        ...
+
+    def finish(self, why: str) -> None:
+        """End, for that reason."""
+        ...
 
 
 class Tap:

@@ -44,14 +44,15 @@ class Response:
 class Management:
     """A connection to one broker's management node; a context manager, for one thread.
 
-    Raises ClientError when the broker can't be reached or refuses the connection.
+    ``cell``: the node of this one of several cells. Raises ClientError when the broker can't be reached or
+    refuses the connection.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 10.0, cell: int | None = None) -> None:
         self.timeout_s = timeout_s
         self._connection = Connection(url, container_id=tool_container(), timeout_s=timeout_s)
         try:
-            self._requests = self._connection.sender(ADDRESS)
+            self._requests = self._connection.sender(ADDRESS if cell is None else f"$cell/{cell}/{ADDRESS}")
             self._responses = self._connection.receiver(None, credit=100)
         except BaseException:
             self._connection.close()

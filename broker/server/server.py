@@ -60,7 +60,8 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
-from broker.server.cells.place import SPEAKER, CellPlace, InheritedSockets
+from broker.server.cells.neighbours import NeighbourPort, Neighbours
+from broker.server.cells.place import CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
 from broker.server.cluster.standbys import StandbyWatch
 from broker.server.heap import Heap, give_back
@@ -217,6 +218,12 @@ class Server:
             self.container.join(place.name, place.directory)
             self.model.nodes.elsewhere = place.elsewhere
         self.reactor = Reactor(self.container, self.admission)
+        self._neighbours: Neighbours | None = None
+        self._neighbour_port: NeighbourPort | None = None
+        if self._inherited is not None and place is not None:
+            self._neighbours = Neighbours(place, self.reactor)
+            self._neighbour_port = NeighbourPort(self._inherited.neighbours, self.reactor)
+            self.reactor.reach_cells_by(self._neighbours.hand_over, self._neighbours.dial)
         self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
         # How many connections had come and gone when that was last looked at.
@@ -245,7 +252,9 @@ class Server:
             else:
                 port = self.reactor.listen_at(self._inherited.listeners[number], *rules)
             opened.append(str(replace(listener, port=port)))
-        if self.place is None or self.place.number == SPEAKER:
+        if self._neighbour_port is not None:
+            self._neighbour_port.start()
+        if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = WebSocketHandshake(self._adopt, self.settings.websocket_origins)
             model = self.model
@@ -288,6 +297,9 @@ class Server:
             self._end_groups()
             self.cell.hand_over(self.successor)
         self.conducting.stop()
+        if self._neighbours is not None and self._neighbour_port is not None:
+            self._neighbours.stop()
+            self._neighbour_port.stop()
         if self.http is not None:
             self.http.stop()
         if self.history is not None:

@@ -11,9 +11,11 @@ from broker.amqp.control.attach_producer import ProducerAttach
 from broker.amqp.control.attached import STOLEN, AttachedLinks
 from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import copy_terminus
+from broker.amqp.control.foreign import ForeignLinks
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import CLOSED, DETACHED
 from broker.amqp.control.permissions import DeniedError, LinkPermissions
+from broker.amqp.control.placement import LinkPlacement
 from broker.amqp.control.report import ConnectionReport
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
@@ -30,7 +32,7 @@ class AttachHandler:
 
     __slots__ = (
         *("_client", "_consumers", "_limits", "_links", "_permissions", "_producers", "_quotas", "_report"),
-        *("_termini", "_wire"),
+        *("_foreign", "_placement", "_termini", "_wire"),
     )
 
     def __init__(
@@ -45,6 +47,8 @@ class AttachHandler:
         report: ConnectionReport,
         limits: Limits,
         quotas: Quotas,
+        placement: LinkPlacement | None,
+        foreign: ForeignLinks | None,
     ) -> None:
         self._wire = wire
         self._client = client
@@ -56,13 +60,19 @@ class AttachHandler:
         self._report = report
         self._limits = limits
         self._quotas = quotas
+        # Both None where there is one cell, and where another cell passes links on.
+        self._placement = placement
+        self._foreign = foreign
 
     def on_attach(self, link: Link) -> None:
         """Attach a link, or refuse it with the error that says why."""
         if link.state & Endpoint.LOCAL_ACTIVE:
             return
         try:
-            self._attach(link)
+            if self._placement is None or self._foreign is None:
+                self._attach(link)
+            else:
+                self._attach_at(self._placement, self._foreign, link)
         except UnicodeDecodeError:
             self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
         except SelectorError as fault:
@@ -74,7 +84,22 @@ class AttachHandler:
                 self._quotas.refuse(fault.limit)
             self._refuse(link, fault)
 
-    def _attach(self, link: Link) -> None:
+    def _attach_at(self, placement: LinkPlacement, foreign: ForeignLinks, link: Link) -> None:
+        """Attach a link in the cell of its node, unless the connection goes to that cell."""
+        place = placement.place_of(link)
+        if place is None:
+            return
+        cell, address = place
+        if placement.is_here(cell):
+            self._attach(link)
+            return
+        if self._note_link(link):
+            raise PeerError("amqp:not-implemented", "a source or target of an unknown type")
+        self._links.steal_name(link)
+        foreign.attach(link, cell, address)
+
+    def _note_link(self, link: Link) -> bool:
+        """Count a link among those of its session; whether a terminus is of an unknown type."""
         odd = _take_note(self._wire.incoming.odd, link)
         if link.is_receiver and not _take_note(self._wire.incoming.sourceless, link):
             # Proton takes one without an address for none.
@@ -83,8 +108,13 @@ class AttachHandler:
         handles.add(handle_of(link))
         if len(handles) > self._limits.max_links:
             raise OverLimitError("max_links", "too many links in this session")
-        if len(self._links.by_handle) >= self._limits.max_connection_links:
+        foreign = 0 if self._foreign is None else len(self._foreign)
+        if len(self._links.by_handle) + foreign >= self._limits.max_connection_links:
             raise OverLimitError("max_connection_links", "too many links on this connection")
+        return odd
+
+    def _attach(self, link: Link) -> None:
+        odd = self._note_link(link)
         self._links.steal_name(link)
         if odd:
             raise PeerError("amqp:not-implemented", "a source or target of an unknown type")
@@ -102,6 +132,8 @@ class AttachHandler:
         handle = handle_of(link)
         link.session.sluice_links.discard(handle)
         stolen = _take_note(self._wire.incoming.stolen, link)
+        if self._foreign is not None and self._foreign.has(link):
+            self._foreign.on_detach(link, closed)
         # A link that is lost to another of its name loses nothing that stands at the link's end.
         self._links.drop(handle, CLOSED if closed and not stolen else DETACHED)
         if link.state & Endpoint.LOCAL_UNINIT:

@@ -83,7 +83,7 @@ class ConsumerAttach:
     def attach(self, link: Link) -> None:
         """Attach a link and answer it. PeerError says why it can't be."""
         source = link.remote_source
-        if source.address == MANAGEMENT:
+        if self._names.local(source.address or "") == MANAGEMENT:
             self._attach_for_replies(link)
         elif source.type == Terminus.UNSPECIFIED:
             self._come_back(link)
@@ -100,7 +100,7 @@ class ConsumerAttach:
         self._keep(link, Kept(DETACHED, 0, partial(self._forget_replies, reply_to, node)))
         if reply_to:
             self._replies[reply_to] = node
-        self._open(link, node, MANAGEMENT, Filters())
+        self._open(link, node, link.remote_source.address or MANAGEMENT, Filters())
 
     def _forget_replies(self, reply_to: str, node: Node) -> None:
         if self._replies.get(reply_to) is node:
@@ -112,7 +112,8 @@ class ConsumerAttach:
     def _attach_to_source(self, link: Link, source: Terminus) -> None:
         filters = read_filters(source.filter)
         copies = source.distribution_mode == Terminus.DIST_MODE_COPY
-        stream, reader = ("", "") if source.dynamic else self._names.reader_of(source.address or "", copies)
+        address = "" if source.dynamic else self._names.local(source.address or "")
+        stream, reader = ("", "") if source.dynamic else self._names.reader_of(address, copies)
         name = self._names.name_of(stream)
         if not source.dynamic and is_pattern(name):
             self._names.check_host(name)

@@ -66,7 +66,7 @@ class ProducerAttach:
             return
         if target.type == Terminus.UNSPECIFIED:
             raise PeerError("amqp:invalid-field", "a target is needed; one without an address is the relay")
-        if target.address == MANAGEMENT:
+        if self._names.local(target.address or "") == MANAGEMENT:
             self._attach_to_management(link, target)
         elif not target.address and not target.dynamic:
             self._attach_to_relay(link)

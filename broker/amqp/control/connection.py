@@ -23,9 +23,11 @@ from broker.amqp.control.attach_producer import ProducerAttach
 from broker.amqp.control.attached import SESSION_FRAMES, AttachedLinks
 from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import UNREADABLE
+from broker.amqp.control.foreign import ForeignLinks
 from broker.amqp.control.handles import address_of
 from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.permissions import UNAUTHORIZED, LinkPermissions
+from broker.amqp.control.placement import LinkPlacement
 from broker.amqp.control.report import ConnectionReport
 from broker.amqp.control.sessions import ConnectionSessions
 from broker.amqp.control.termini import KeptTermini
@@ -66,6 +68,7 @@ class ConnectionControl:
 
     __slots__ = (
         *("_attach", "_barred", "_client", "_closes", "_entered", "_links", "_opened", "_permissions"),
+        *("_foreign", "relays"),
         *("_report", "_sessions", "_socket_is_closed", "address", "collector", "connection", "container"),
         *("door", "id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
     )
@@ -80,6 +83,7 @@ class ConnectionControl:
         opened: Callable[[], None],
         closes: Callable[[], None],
         tls: TlsStream | None = None,
+        relays: bool = False,
     ) -> None:
         self.container = container
         self.number = container.next_number()
@@ -91,6 +95,8 @@ class ConnectionControl:
         self.tls = "" if tls is None else f"{tls.version} {tls.cipher}"
         self.opened_ns = container.engine.turn.now_ns
         self.replies: dict[str, Node] = {}
+        # Whether another cell passes links of its client on by it, who is counted there.
+        self.relays = relays
         self._opened = opened
         self._closes = closes
         # Whether the broker has closed it: nothing it says is heard then, but that it goes.
@@ -115,6 +121,7 @@ class ConnectionControl:
         termini = KeptTermini(
             container.engine, container.timers, container.model.subscriptions, container.temporary, client
         )
+        self._foreign: ForeignLinks | None = None
         links = self._links = AttachedLinks(
             self.wire, client, rights, termini, report, container.quotas, container.lasting
         )
@@ -163,12 +170,22 @@ class ConnectionControl:
         container, wire = self.container, self.wire
         model, engine, temporary = container.model, container.engine, container.temporary
         limits, hosts = container.settings.limits, container.settings.virtual_hosts
-        names = AddressResolver(wire, client, rights, termini, temporary, model, hosts)
+        names = AddressResolver(wire, client, rights, termini, temporary, model, hosts, container.cells)
         producers = ProducerAttach(wire, links, names, rights, engine, limits, container.requests)
         receiving = model.subscriptions, engine, limits.max_message_size, self.replies
         consumers = ConsumerAttach(wire, client, links, names, rights, termini, temporary, *receiving)
-        deciding = termini, rights, report, limits, container.quotas
+        placement = self._make_placement(client)
+        if placement is not None:
+            self._foreign = ForeignLinks(container, self, wire, client, links)
+        deciding = termini, rights, report, limits, container.quotas, placement, self._foreign
         return AttachHandler(wire, client, links, producers, consumers, *deciding)
+
+    def _make_placement(self, client: ClientDetails) -> LinkPlacement | None:
+        cells, handovers = self.container.cells, self.container.handovers
+        # Another cell has found that its links belong here; one that doesn't finds no node.
+        if cells is None or handovers is None or self.relays:
+            return None
+        return LinkPlacement(cells, client, partial(handovers.begin, self), partial(handovers.settle, self))
 
     @property
     def identity(self) -> Identity:
@@ -305,6 +322,8 @@ class ConnectionControl:
         """
         self.wire.parting = True
         self.container.sole.leave(self)
+        if self._foreign is not None:
+            self._foreign.end()
         if not self.shut_some():
             self.container.parting[self] = None
 
@@ -380,7 +399,7 @@ class ConnectionControl:
         quotas = self.container.quotas
         whose = (self.user, self.identity.groups, self.door.listener, self._client.host)
         over = quotas.over(*whose)
-        if over is None:
+        if over is None or self.relays:
             self._entered = quotas.enter(*whose)
             return True
         quotas.refuse(over.limit)
@@ -428,6 +447,8 @@ class ConnectionControl:
         self._attach.on_detach(_given(event.link), event.type == Event.LINK_REMOTE_CLOSE)
 
     def _on_end(self, event: Event) -> None:
+        if self._foreign is not None:
+            self._foreign.on_end(_given(event.session))
         self._sessions.on_end(_given(event.session))
 
     def _on_close(self, event: Event) -> None:

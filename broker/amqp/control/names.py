@@ -14,6 +14,7 @@ from broker.amqp.control.decoding import capabilities_of
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import Kept, lifetime_of
 from broker.amqp.control.permissions import LinkPermissions
+from broker.amqp.control.placement import NodeDirectory
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
@@ -31,7 +32,7 @@ class AddressResolver:
     All methods raise PeerError where there is no such node for the client.
     """
 
-    __slots__ = ("_client", "_hosts", "_model", "_permissions", "_temporary", "_termini", "_wire")
+    __slots__ = ("_cells", "_client", "_hosts", "_model", "_permissions", "_temporary", "_termini", "_wire")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class AddressResolver:
         temporary: TemporaryNodes,
         model: Model,
         virtual_hosts: tuple[str, ...],
+        cells: NodeDirectory | None = None,
     ) -> None:
         self._wire = wire
         self._client = client
@@ -50,12 +52,14 @@ class AddressResolver:
         self._temporary = temporary
         self._model = model
         self._hosts = virtual_hosts
+        # None where there is one cell.
+        self._cells = cells
 
     # --- nodes of an address
 
     def node_of(self, terminus: Terminus, action: Action, of: str = "") -> Node:
         """Return the node of a link's address, or of the one it stands for, made by policy if need be."""
-        address = parsed(of or terminus.address or "")
+        address = parsed(of or self.local(terminus.address or ""))
         name = inside(self._client.host, address.name)
         self.check_host(name)
         self._permissions.require_node(action, name)
@@ -72,13 +76,22 @@ class AddressResolver:
         except OperatorError as fault:
             raise PeerError("amqp:invalid-field", str(fault)) from fault
 
+    def local(self, address: str) -> str:
+        """Return an address without the cell that it may name, which is this one."""
+        if self._cells is None:
+            return address
+        try:
+            return self._cells.split(address)[1]
+        except ValueError as fault:
+            raise PeerError("amqp:not-found", str(fault)) from fault
+
     def relayed_node_of(self, address: str) -> Node:
         """Return the node that the ``to`` of a message on an anonymous link names."""
         if not address:
             raise PeerError(
                 "amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties"
             )
-        to = parsed(address)
+        to = parsed(self.local(address))
         name = inside(self._client.host, to.name)
         self.check_host(name)
         self.check_takes_messages(name)

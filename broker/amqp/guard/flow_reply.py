@@ -114,7 +114,7 @@ class SessionFlowState:
             handle,
             link.delivery_count() & UINT32,
             link.link_credit(),
-            link.node.queue.ready,
+            link.ready_msgs(),
         )
         return session.local_channel, _flow(fields, link.drains())
 

@@ -621,6 +621,10 @@ cdef class ConsumerLink(OutgoingLink):
         """The link's delivery-count on the wire: what was sent, and credit that was drained."""
         return self.delivered - pn_link_queued(self.link) + self.drained
 
+    def ready_msgs(self):
+        """How many messages its node has for it or others."""
+        return self.node.queue.ready
+
     def drains(self):
         """Whether the peer has asked for its credit to be used up."""
         return bool(pn_link_get_drain(self.link))

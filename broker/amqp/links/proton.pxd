@@ -62,6 +62,15 @@ cdef extern from *:
     extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
     extern int pn_condition_copy(void *, void *);
     extern void *pn_link_condition(void *);
+    extern void pn_link_set_drain(void *, bool);
+    extern int pn_link_available(void *);
+    extern void pn_disposition_set_undeliverable(void *, bool);
+    extern void *pn_disposition_annotations(void *);
+    extern int pn_data_copy(void *, void *);
+    extern uint32_t pn_disposition_get_section_number(void *);
+    extern void pn_disposition_set_section_number(void *, uint32_t);
+    extern uint64_t pn_disposition_get_section_offset(void *);
+    extern void pn_disposition_set_section_offset(void *, uint64_t);
     #endif
     """
     ctypedef struct pn_bytes_t:
@@ -147,6 +156,15 @@ cdef extern from *:
     int pn_condition_set_description(void *condition, const char *text)
     int pn_condition_copy(void *condition, void *source)
     void *pn_link_condition(void *link)
+    void pn_link_set_drain(void *link, bint drain)
+    int pn_link_available(void *link)
+    void pn_disposition_set_undeliverable(void *disposition, bint undeliverable)
+    void *pn_disposition_annotations(void *disposition)
+    int pn_data_copy(void *data, void *source)
+    uint32_t pn_disposition_get_section_number(void *disposition)
+    void pn_disposition_set_section_number(void *disposition, uint32_t number)
+    uint64_t pn_disposition_get_section_offset(void *disposition)
+    void pn_disposition_set_section_offset(void *disposition, uint64_t offset)
 
 # Delivery states, by the codes of their descriptors (AMQP 1.0 §3.4).
 cdef enum:

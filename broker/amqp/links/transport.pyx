@@ -6,6 +6,7 @@ Nothing here knows a link or a message. ``ConnectionIO`` handles the events that
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t
+from libc.string cimport memcmp
 
 from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
@@ -323,6 +324,17 @@ cdef class TransportIO:
         """Proton has nothing more to say for now: once it knows no such link any more, nothing is repaired."""
         if not self.incoming.has_wronged() and self.stale.is_between_frames:
             self.stale = None
+
+    def skip_output(self, bytes said):
+        """Drop the beginning of the output, which the peer has already; false where that would be something else."""
+        cdef ssize_t size = PyBytes_GET_SIZE(said)
+        if pn_transport_pending(self.transport) < size:
+            return False
+        if memcmp(pn_transport_head(self.transport), PyBytes_AS_STRING(said), size) != 0:
+            return False
+        self.follow_output(<const uint8_t *>pn_transport_head(self.transport), size)
+        pn_transport_pop(self.transport, size)
+        return True
 
     def send_performative(self, int channel, bytes performative):
         """Write a frame of our own between Proton's."""

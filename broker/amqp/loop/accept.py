@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.amqp.container import Container
 from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.deferral import Deferral
+from broker.amqp.loop.handover import HandedConnection
 from broker.amqp.loop.handshake import HandshakeBudget, TlsHandshake
 from broker.amqp.loop.sockets import ClientSocket, ClientSockets
 from broker.amqp.loop.timeouts import ClientTimeouts
@@ -190,6 +191,22 @@ class ClientAcceptor:
         self._sockets.add(client)
         self._timeouts.await_open(client)
         return True
+
+    def receive(self, handed: HandedConnection) -> ClientSocket | None:
+        """Take a client in that authenticated elsewhere; None, its socket left open, without room for it."""
+        network = network_of(handed.address)
+        if not self._accepting or len(self._sockets.by_fd) >= self._limits.max_connections:
+            return None
+        if not handed.relays and not self._quotas.admits(network):
+            return None
+        handed.sock.setblocking(False)
+        handshake = self._admission.handed(handed.identity, handed.door, handed.seconds)
+        client = ClientSocket(handed.sock, handed.address, handshake)
+        client.relays = handed.relays
+        self.accepted_total += 1
+        self._sockets.add(client)
+        self._timeouts.await_open(client)
+        return client
 
     def _turn_away(self, sock: socket.socket, limit: str) -> bool:
         self._quotas.refuse(limit)

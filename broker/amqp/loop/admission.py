@@ -69,6 +69,13 @@ class Admission:
         self._believing.add(handshake)
         return handshake
 
+    def handed(self, identity: Identity, door: ListenerTrust, seconds: float) -> Handshake:
+        """Return the handshake of a client that came through it in another cell, which has the same rules."""
+        handshake = Handshake(False, self.authentication, door)
+        handshake.take_over(identity, seconds)
+        self._believing.add(handshake)
+        return handshake
+
     def _blocked(self, address: str, now: Now) -> int:
         return self.attempts.blocked(address, now())
 

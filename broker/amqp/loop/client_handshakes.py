@@ -16,6 +16,7 @@ from broker.amqp.container import Container
 from broker.amqp.control.connection import ConnectionControl
 from broker.amqp.control.sasl import Handshake
 from broker.amqp.loop.admission import Admission, why_gone
+from broker.amqp.loop.handover import HandedConnection, Recorder, without_empty_frames
 from broker.amqp.loop.handshake import TlsHandshake, is_client_hello
 from broker.amqp.loop.sockets import ClientSocket, ClientSockets
 from broker.amqp.loop.timeouts import ClientTimeouts
@@ -125,16 +126,11 @@ class ClientHandshakes:
 
     def _arrive(self, client: ClientSocket, handshake: Handshake) -> None:
         """Begin the connection of a client that has authenticated, unless it may not stay by now."""
-        if handshake.identity is None:
+        peer = self._begin(client, handshake)
+        if peer is None:
             return
-        identity = self._admission.arrived(handshake)
-        if identity is None:
-            self._refuse(client, why_gone(handshake.identity))
-            return
-        peer = self._connection(client, handshake, identity)
-        client.peer = peer
-        client.handshake = None
-        self._container.peers.add(peer)
+        if self._container.cells is not None and client.tls is None and client.gone is None:
+            peer.wire.tap = Recorder(handshake.rest)
         try:
             peer.wire.feed(handshake.rest)
             if peer.wire.incoming.more:
@@ -145,6 +141,57 @@ class ClientHandshakes:
         if client.tls is not None and not client.closed:
             self._on_ready(client, select.EPOLLIN, self._engine.turn.now_ns)
 
+    def take_over(self, client: ClientSocket, handed: HandedConnection) -> bool:
+        """Go on with a connection that began in another cell.
+
+        False where it can't be: then nothing was written to it, and its socket stays open.
+        """
+        handshake = client.handshake
+        peer = None if handshake is None else self._begin(client, handshake, refuses=False)
+        try:
+            said = peer is not None and self._say_again(peer, handed)
+        except Exception:
+            log.exception("%s: its connection can't be taken over", handed.address)
+            said = False
+        if peer is None or not said or client.closed:
+            if peer is not None:
+                peer.lose("", "it stays where it came from")
+            # The socket stays open: what is closed with the client is another descriptor of it.
+            client.sock = handed.sock.dup()
+            self._sockets.close(client)
+            return False
+        if peer.wire.incoming.more:
+            self._sockets.half_read[client] = None
+        peer.wire.mark()
+        return True
+
+    def _say_again(self, peer: ConnectionControl, handed: HandedConnection) -> bool:
+        """Have a connection read what was said on it elsewhere; whether it answers what was answered."""
+        for is_ours, data in without_empty_frames(handed.steps):
+            if not is_ours:
+                peer.wire.feed(data)
+            elif not peer.wire.skip_output(data):
+                log.warning("%s: what another cell has answered isn't what this one would", handed.address)
+                return False
+        return True
+
+    def _begin(
+        self, client: ClientSocket, handshake: Handshake, *, refuses: bool = True
+    ) -> ConnectionControl | None:
+        """Begin the connection of a client that has authenticated; None where it may not stay."""
+        if handshake.identity is None:
+            return None
+        identity = self._admission.arrived(handshake)
+        if identity is None:
+            if refuses:
+                self._refuse(client, why_gone(handshake.identity))
+            return None
+        peer = self._connection(client, handshake, identity)
+        client.peer = peer
+        client.handshake = None
+        self._container.peers.add(peer)
+        return peer
+
     def _connection(
         self, client: ClientSocket, handshake: Handshake, identity: Identity
     ) -> ConnectionControl:
@@ -153,7 +200,7 @@ class ClientHandshakes:
         tls = None if client.tls is None else client.tls.stream
         told = partial(self._timeouts.opened, client), partial(self._timeouts.await_closed, client)
         return ConnectionControl(
-            self._container, client.fd, client.address, identity, handshake.door, *told, tls
+            self._container, client.fd, client.address, identity, handshake.door, *told, tls, client.relays
         )
 
 

@@ -11,6 +11,7 @@ from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.client_handshakes import ClientHandshakes
 from broker.amqp.loop.deferral import Deferral
+from broker.amqp.loop.handover import HandedConnection
 from broker.amqp.loop.sockets import ClientSocket, ClientSockets
 from broker.amqp.loop.timeouts import ClientTimeouts
 
@@ -56,6 +57,10 @@ class ClientInput:
         if aside:
             self._lane.charge(time.monotonic_ns() - began_ns)
             client.aside = client.deferred or not client.has_moved()
+
+    def take_over(self, client: ClientSocket, handed: HandedConnection) -> bool:
+        """Go on with a connection that began in another cell; false where its answers would be others."""
+        return self._handshakes.take_over(client, handed)
 
     def go_on(self, now_ns: int) -> None:
         """Handle what was read in an earlier turn, and was more than one should do."""

@@ -27,6 +27,7 @@ class TurnOutput:
         self._sockets = sockets
         self._clients = sockets.by_fd
         self._timeouts = timeouts
+        self._neighbours = container.neighbours
 
     def finish(self) -> None:
         """Dispatch and flush until nothing is left to do, or for ``ROUNDS``; the next turn goes on then."""
@@ -88,6 +89,8 @@ class TurnOutput:
     def _flush(self, fd: int) -> None:
         client = self._clients.get(fd)
         if client is None or client.peer is None:
+            if client is None and self._neighbours is not None:
+                self._neighbours.flush(fd)
             return
         wire = client.peer.wire
         try:

@@ -18,7 +18,9 @@ from broker.amqp.loop.accept import ClientAcceptor
 from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.control_work import ControlWork
 from broker.amqp.loop.deferral import Deferral
+from broker.amqp.loop.handover import ConnectionHandovers, HandedConnection, HandOver
 from broker.amqp.loop.input import ClientInput
+from broker.amqp.loop.neighbours import Dial, NeighbourLoop
 from broker.amqp.loop.output import TurnOutput
 from broker.amqp.loop.sockets import ClientSockets
 from broker.amqp.loop.timeouts import ClientTimeouts
@@ -62,6 +64,12 @@ class Reactor:
         deferral = Deferral(container.lane, sockets, self.epoll)
         self._acceptor = ClientAcceptor(container, admission, sockets, deferral, timeouts, self.epoll)
         self._input = ClientInput(container, admission, sockets, deferral, timeouts)
+        # None where there is one cell.
+        self._handovers: ConnectionHandovers | None = None
+        self._neighbours: NeighbourLoop | None = None
+        if container.cells is not None:
+            container.handovers = self._handovers = ConnectionHandovers(container, sockets, self._take_back)
+            container.neighbours = self._neighbours = NeighbourLoop(self.epoll, container.timers)
         self._output = TurnOutput(container, sockets, timeouts)
         self._control = ControlWork(container, sockets, self._acceptor, self._input, self._output)
 
@@ -104,6 +112,27 @@ class Reactor:
         a handshake.
         """
         return self._acceptor.adopt(sock, address, allow_plain, door, gone, tls)
+
+    def take_over(self, handed: HandedConnection) -> bool:
+        """Go on with a connection that began in another cell; on the loop's thread.
+
+        False where it can't be: then nothing was written to it, and its socket is the caller's.
+        """
+        client = self._acceptor.receive(handed)
+        return client is not None and self._input.take_over(client, handed)
+
+    def reach_cells_by(self, hand_over: HandOver, dial: Dial) -> None:
+        """Hand connections over to other cells by the one, and connect to them by the other."""
+        if self._handovers is not None and self._neighbours is not None:
+            self._handovers.send = hand_over
+            self._neighbours.dialled_by = dial
+
+    def _take_back(self, handed: HandedConnection) -> bool:
+        """Go on here with a connection that no other cell has taken, or let it go."""
+        if not self.take_over(handed):
+            handed.sock.close()
+            return False
+        return True
 
     @property
     def accepted_total(self) -> int:
@@ -160,7 +189,7 @@ class Reactor:
             if client is not None:
                 on_ready(client, mask, now_ns)
             else:
-                self._on_other(fd, now_ns)
+                self._on_other(fd, mask, now_ns)
             # Dispatched while it is in the processor's cache (bench: 4+4).
             if self.engine.turn.dirty or turns:
                 self._output.dispatch()
@@ -197,7 +226,7 @@ class Reactor:
         except Exception:
             log.exception("a turn could not begin in order; the broker goes on with it")
 
-    def _on_other(self, fd: int, now_ns: int) -> None:
+    def _on_other(self, fd: int, mask: int, now_ns: int) -> None:
         """Handle what epoll has said of a descriptor that is no client's."""
         if fd in self._acceptor.listeners:
             self._acceptor.on_ready(fd, now_ns)
@@ -205,3 +234,5 @@ class Reactor:
             self._inbox.silence()
         elif fd == self._store_bell:
             self.engine.attend_store()
+        elif self._neighbours is not None and fd in self._neighbours.by_fd:
+            self._neighbours.on_ready(fd, mask)

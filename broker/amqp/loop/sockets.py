@@ -31,7 +31,7 @@ class ClientSocket:
 
     __slots__ = (
         *("address", "armed", "aside", "closed", "cost", "deferred", "ending", "fd", "gone", "handshake"),
-        *("minded", "paused", "peer", "sock", "taken_ns", "timers", "tls", "until_ns"),
+        *("minded", "paused", "peer", "relays", "sock", "taken_ns", "timers", "tls", "until_ns"),
     )
 
     def __init__(
@@ -64,6 +64,8 @@ class ClientSocket:
         self.timers: dict[str, Timer] = {}
         # Its TLS, if it came by a listener that has it.
         self.tls: TlsHandshake | None = None
+        # It is another cell's, by which that passes on links of a client, who is counted there.
+        self.relays = False
 
     def has_moved(self) -> bool:
         """Whether a message of its has come or gone."""
@@ -90,7 +92,8 @@ class ClientSockets:
         """Take a socket that has just come."""
         self.by_fd[client.fd] = client
         self.handshaking[client] = None
-        self._container.quotas.came(network_of(client.address))
+        if not client.relays:
+            self._container.quotas.came(network_of(client.address))
         self._epoll.register(client.fd, select.EPOLLIN)
 
     def at(self, when_ns: int, client: ClientSocket, why: str, function: Callable[[int], None]) -> None:
@@ -160,7 +163,8 @@ class ClientSockets:
         client.sock.close()
         self.by_fd.pop(client.fd, None)
         self.handshaking.pop(client, None)
-        self._container.quotas.went(network_of(client.address))
+        if not client.relays:
+            self._container.quotas.went(network_of(client.address))
         if client.gone is not None:
             client.gone()
 

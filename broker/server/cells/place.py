@@ -13,17 +13,15 @@ from broker.server.cells.directory import CellDirectory
 from broker.server.cells.layout import folder_of, socket_of
 
 VARIABLE = "SLUICE_CELL_PLACE"
-# The cell that answers at the HTTP port.
-SPEAKER = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CellPlace:
     """Cell ``number`` of ``cells``. ``name`` is the container-id that all of them bear.
 
-    Inherited descriptors: ``listeners`` and ``http`` listen for clients, in the order of the settings, and
-    ``neighbours`` for the other cells; ``ready`` is written to once the cell serves; ``life`` ends when the
-    supervisor does. ``data`` is the directory that has all cells.
+    Inherited descriptors: ``listeners`` listen for clients, in the order of the settings, ``http`` for HTTP
+    and ``neighbours`` for the other cells; ``ready`` is written to once the cell serves; ``life`` ends when
+    the supervisor does. ``data`` is the directory that has all cells.
     """
 
     number: int

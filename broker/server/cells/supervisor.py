@@ -69,7 +69,7 @@ class _Cell:
 
 @dataclass(slots=True)
 class _Ports:
-    """The listening sockets for clients, and how each is shown."""
+    """The listening sockets: for clients, and for HTTP one a cell; and how each is shown."""
 
     listeners: list[socket.socket] = field(default_factory=list)
     http: list[socket.socket] = field(default_factory=list)
@@ -133,9 +133,12 @@ class Supervisor:
             sock = listening_socket(listener.host, listener.port, settings.limits.listen_backlog)
             ports.listeners.append(sock)
             ports.shown.append(str(replace(listener, port=sock.getsockname()[1])))
-        http = listening_socket(settings.http.host, settings.http.port)
-        ports.http.append(http)
-        ports.shown.append(replace(settings.http, port=http.getsockname()[1]).url)
+        for cell in range(self._count):
+            # Next to each other; each a free one where any will do.
+            port = settings.http.port and settings.http.port + cell
+            http = listening_socket(settings.http.host, port)
+            ports.http.append(http)
+            ports.shown.append(replace(settings.http, port=http.getsockname()[1]).url)
 
     def _close(self) -> None:
         for cell in self._cells:
@@ -218,7 +221,7 @@ class Supervisor:
             self._name,
             str(self._settings.data.absolute()),
             tuple(each.fileno() for each in self._ports.listeners),
-            self._ports.http[0].fileno(),
+            self._ports.http[cell.number].fileno(),
             cell.neighbours.fileno(),
             said,
             self._life,

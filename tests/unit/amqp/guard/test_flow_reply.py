@@ -49,7 +49,7 @@ def link(name: str = "mine", drains: bool = False) -> Any:
         delivery_count=lambda: 2**32 + 7,
         link_credit=lambda: 4,
         drains=lambda: drains,
-        node=SimpleNamespace(queue=SimpleNamespace(ready=6)),
+        ready_msgs=lambda: 6,
     )
 
 

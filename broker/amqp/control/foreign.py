@@ -1,0 +1,418 @@
+"""Links of one client to nodes of other cells: attached there in its name, and passed on.
+
+For each other cell that a client's links go to there is one connection, over a Unix socket, and for each
+session of the client one session on it. It is the client's in all that counts there: user, container-id,
+virtual host. A cell never passes on what came from a cell, so that nothing goes in circles.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi import ffi, lib
+from proton import Collector, Condition, Connection, Endpoint, Link, Session, Terminus, Transport
+from proton._events import Event
+
+from broker.amqp.control.attached import AttachedLinks
+from broker.amqp.control.client import ClientDetails
+from broker.amqp.control.decoding import UNREADABLE, copy_terminus
+from broker.amqp.control.handles import address_of, handle_of
+from broker.amqp.control.live import LiveConnection
+from broker.amqp.links.connection import ConnectionIO as Wire
+from broker.amqp.links.foreign import (
+    ForeignConsumer,
+    ForeignProducer,
+    NeighbourIO,
+    NeighbourReceiver,
+    NeighbourSender,
+)
+from broker.codec.owned import owned
+from broker.errors import PeerError
+from broker.units import SECOND_NS
+
+if TYPE_CHECKING:
+    from broker.amqp.container import Container
+
+log = logging.getLogger("sluice.amqp")
+
+# What may have come of a session and not been passed on.
+SESSION_BYTES = 1 << 20
+FORCED = "amqp:connection:forced"
+# How long a connection that ends may take to hear that the other cell has heard of it.
+END_NS = 10 * SECOND_NS
+
+
+class ForeignLink:
+    """A client's link, and its other half on the connection to the cell that has its node."""
+
+    __slots__ = ("half", "link", "other", "other_half")
+
+    def __init__(self, link: Link, half: ForeignProducer | ForeignConsumer, other: Link) -> None:
+        self.link = link
+        self.half = half
+        self.other = other
+        self.other_half: NeighbourSender | NeighbourReceiver | None = None
+
+
+class NeighbourConnection:
+    """One client's connection to another cell; ``on_end`` is called when that cell ends it."""
+
+    def __init__(
+        self, container: Container, cell: int, sock: socket.socket, client: ClientDetails, links: ForeignLinks
+    ) -> None:
+        self.cell = cell
+        self.sock = sock
+        self.by_handle: dict[int, ForeignLink] = {}
+        # By the client's channel.
+        self.sessions: dict[int, Session] = {}
+        self._container = container
+        self._links = links
+        self._is_ending = self._is_lost = self._is_closed = False
+        self.transport = Transport()
+        self.transport.max_frame_size = container.settings.limits.max_frame_size
+        self.connection = Connection()
+        self.collector = Collector()
+        self.connection.collect(self.collector)
+        self.connection.container = client.name
+        self.connection.hostname = client.host
+        self.transport.bind(self.connection)
+        wire: Wire = NeighbourIO(
+            sock.fileno(),
+            address_of(self.transport._impl),
+            address_of(self.collector._impl),
+            self._on_event,
+            container.to_flush,
+            container.answers,
+        )
+        self.wire = wire
+        wire.owner = self
+        wire.turns = container.turns
+        wire.session_bytes = SESSION_BYTES
+        self.connection.open()
+        wire.mark()
+
+    # --- asked for by the loop
+
+    def on_readable(self) -> None:
+        """Read what has come, or its end."""
+        if not self.wire.pump_in():
+            self.lose()
+
+    def on_writable(self) -> None:
+        """Write more of what there is."""
+        self.wire.blocked = False
+        self.wire.mark()
+
+    def flush(self) -> bool:
+        """Write what there is; whether the socket is full."""
+        if not self.wire.pump_out():
+            self.lose()
+        return self.wire.blocked
+
+    def crash(self, fault: BaseException) -> None:
+        """End after a bug of ours, with the client that it is for."""
+        log.error("a connection to cell %d: closing after an internal error", self.cell, exc_info=fault)
+        self.lose()
+
+    def lose(self) -> None:
+        """End the client's connection too, as nobody knows what became of what was under way."""
+        if not self._is_lost:
+            # Later, as it may be in the middle of its own events.
+            self._is_lost = True
+            self._container.inbox.post(self._tell_lost)
+
+    def _tell_lost(self) -> None:
+        if not self._is_ending:
+            self._is_ending = True
+            self._links.lost(self)
+            for each in list(self.by_handle.values()):
+                each.half.shut()
+            self.by_handle.clear()
+        self._drop()
+
+    # --- asked for by Wire
+
+    def close(self, condition: str, text: str, info: Any = None) -> None:
+        """End, as what has come can't be handled."""
+        log.error("a connection to cell %d ends: %s: %s", self.cell, condition, text)
+        self.lose()
+
+    def answer_sessions(self) -> None:
+        """Answer nothing: no cell asks for it."""
+
+    # --- links
+
+    def session_of(self, theirs: Session) -> Session:
+        """Return the session for one of the client's, begun if need be."""
+        found = self.sessions.get(theirs.sluice_channel)
+        if found is None:
+            found = self.sessions[theirs.sluice_channel] = self.connection.session()
+            found.incoming_capacity = SESSION_BYTES
+            found.open()
+        return found
+
+    def end_session(self, channel: int) -> None:
+        """End the session for one of the client's that has ended."""
+        found = self.sessions.pop(channel, None)
+        if found is not None:
+            found.close()
+            self.wire.mark()
+
+    def end(self) -> None:
+        """End it in order: its client is gone, and what that has said last is passed on."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        for each in list(self.by_handle.values()):
+            each.half.finish()
+        self.by_handle.clear()
+        self.connection.close()
+        self.wire.mark()
+        now_ns = self._container.engine.turn.now_ns
+        self._container.timers.at(now_ns + END_NS, lambda _: self._drop())
+
+    def _drop(self) -> None:
+        """Close the socket, and let everything go."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._container.neighbours is not None:
+            self._container.neighbours.forget(self)
+        self.sock.close()
+        self.transport.unbind()
+        self.connection.free()
+        self.wire.forget()
+
+    # --- Proton's events
+
+    def _on_event(self, kind: int, event: int) -> None:
+        if self._is_closed:
+            return
+        if kind in _OF_LINKS:
+            found: Any = Event.wrap(ffi.cast("pn_event_t *", event))  # type: ignore[no-untyped-call]
+            foreign = self.by_handle.get(handle_of(found.link))
+            if foreign is not None:
+                self._on_link_event(kind, foreign)
+            elif kind != lib.PN_LINK_REMOTE_OPEN:
+                # The client has left it before.
+                found.link.free()
+        elif kind in _ENDS:
+            self.lose()
+
+    def _on_link_event(self, kind: int, foreign: ForeignLink) -> None:
+        if kind == lib.PN_LINK_REMOTE_OPEN:
+            self._links.opened(self, foreign)
+        else:
+            self._links.detached(self, foreign, closed=kind == lib.PN_LINK_REMOTE_CLOSE)
+
+
+class ForeignLinks:
+    """The links of one client's connection to nodes of other cells."""
+
+    def __init__(
+        self,
+        container: Container,
+        owner: LiveConnection,
+        wire: Wire,
+        client: ClientDetails,
+        attached: AttachedLinks,
+    ) -> None:
+        self._container = container
+        self._owner = owner
+        self._wire = wire
+        self._client = client
+        self._attached = attached
+        self._connections: dict[int, NeighbourConnection] = {}
+        # By the handle of the client's link, with the connection that has the other half.
+        self._by_handle: dict[int, tuple[NeighbourConnection, ForeignLink]] = {}
+
+    def attach(self, link: Link, cell: int, address: str) -> None:
+        """Attach a link at the cell of its node, whose address there is ``address``; that cell answers it.
+
+        PeerError where the cell can't be reached.
+        """
+        connection = self._connection_to(cell)
+        handle = handle_of(link)
+        self._check_name(link)
+        half: ForeignProducer | ForeignConsumer
+        other: Link
+        if link.is_receiver:
+            other = connection.session_of(link.session).sender(link.name)
+            half = ForeignProducer(self._wire, handle, lambda *why: self._fail(handle, *why))
+            ours, theirs = other.target, link.remote_target
+        else:
+            other = connection.session_of(link.session).receiver(link.name)
+            channel = link.session.sluice_channel
+            half = ForeignConsumer(
+                self._wire, handle, link.name, channel, lambda *why: self._fail(handle, *why)
+            )
+            ours, theirs = other.source, link.remote_source
+        copy_terminus(other.source, link.remote_source)
+        copy_terminus(other.target, link.remote_target)
+        if address != theirs.address:
+            ours.address = address
+        _copy_rest(other, link)
+        foreign = ForeignLink(link, half, other)
+        connection.by_handle[handle_of(other)] = foreign
+        self._by_handle[handle] = connection, foreign
+        other.open()
+        connection.wire.mark()
+
+    def __len__(self) -> int:
+        return len(self._by_handle)
+
+    def has(self, link: Link) -> bool:
+        """Whether a link is one of these."""
+        return handle_of(link) in self._by_handle
+
+    def on_detach(self, link: Link, closed: bool) -> None:
+        """Detach the other half of a link that the client detaches, in kind."""
+        connection, foreign = self._by_handle.pop(handle_of(link))
+        self._part(connection, foreign, closed=closed)
+
+    def on_end(self, session: Session) -> None:
+        """End what belongs to a session that the client has ended."""
+        for connection, foreign in list(self._by_handle.values()):
+            if foreign.link.session == session:
+                del self._by_handle[handle_of(foreign.link)]
+                self._part(connection, foreign, closed=False)
+        for connection in self._connections.values():
+            connection.end_session(session.sluice_channel)
+
+    def end(self) -> None:
+        """End all of them, with their client's connection."""
+        self._by_handle.clear()
+        for connection in list(self._connections.values()):
+            connection.end()
+        self._connections.clear()
+
+    # --- asked for by connections to other cells
+
+    def opened(self, connection: NeighbourConnection, foreign: ForeignLink) -> None:
+        """Answer a client's attach as the other cell has answered it."""
+        link, other = foreign.link, foreign.other
+        copy_terminus(link.source, other.remote_source)
+        copy_terminus(link.target, other.remote_target)
+        theirs = link.remote_target if link.is_receiver else link.remote_source
+        ours = link.target if link.is_receiver else link.source
+        if ours.type != Terminus.UNSPECIFIED and ours.address:
+            # As the peer wrote it: some clients compare.
+            ours.address = theirs.address or ""
+        link.snd_settle_mode = other.remote_snd_settle_mode
+        link.rcv_settle_mode = other.remote_rcv_settle_mode
+        link.max_message_size = other.remote_max_message_size
+        link.open()
+        self._wire.mark()
+        is_refused = ours.type == Terminus.UNSPECIFIED
+        if is_refused:
+            return
+        half = foreign.half
+        if isinstance(half, ForeignProducer):
+            sender = foreign.other_half = NeighbourSender(connection.wire, handle_of(other))
+            half.join(sender)
+        else:
+            receiver = foreign.other_half = NeighbourReceiver(connection.wire, handle_of(other))
+            half.join(receiver)
+
+    def detached(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
+        """Detach a client's link as the other cell has detached its other half."""
+        link, other = foreign.link, foreign.other
+        self._by_handle.pop(handle_of(link), None)
+        condition = other.remote_condition
+        was_refused = foreign.other_half is None
+        if link.state & Endpoint.LOCAL_UNINIT:
+            link.open()
+        if condition is not None:
+            link.condition = Condition(condition.name, condition.description, _readable(condition.info))
+        foreign.half.shut()
+        connection.by_handle.pop(handle_of(other), None)
+        other.close()
+        other.free()
+        connection.wire.mark()
+        if closed:
+            link.close()
+        else:
+            link.detach()
+        self._attached.mark_wronged(link, refused=was_refused)
+        if condition is not None:
+            told = self._client.about(link=link.name, condition=condition.name)
+            text = "%s: cell %d detached '%s': %s: %s"
+            who = self._client.id, connection.cell, link.name
+            log.info(text, *who, condition.name, condition.description, extra=told)
+        self._wire.mark()
+
+    def lost(self, connection: NeighbourConnection) -> None:
+        """End the client's connection too: it finds its links again by coming back."""
+        text = f"cell {connection.cell}, which has nodes of this connection's links, has ended"
+        self._owner.close(FORCED, text)
+
+    # --- inside
+
+    def _connection_to(self, cell: int) -> NeighbourConnection:
+        found = self._connections.get(cell)
+        if found is not None:
+            return found
+        neighbours = self._container.neighbours
+        sock = None if neighbours is None else neighbours.dial(self._owner, cell)
+        if neighbours is None or sock is None:
+            text = f"cell {cell}, which has the node of this link, can't be reached"
+            raise PeerError("amqp:internal-error", text)
+        found = self._connections[cell] = NeighbourConnection(self._container, cell, sock, self._client, self)
+        neighbours.watch(found)
+        return found
+
+    def _check_name(self, link: Link) -> None:
+        for _, each in self._by_handle.values():
+            if each.link.name == link.name and each.link.is_receiver == link.is_receiver:
+                raise PeerError(
+                    "amqp:not-allowed", f"another link of this connection is called '{link.name}'"
+                )
+
+    def _part(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
+        foreign.half.shut()
+        connection.by_handle.pop(handle_of(foreign.other), None)
+        if closed:
+            foreign.other.close()
+        else:
+            foreign.other.detach()
+        connection.wire.mark()
+
+    def _fail(self, handle: int, condition: str, text: str) -> None:
+        """Detach a link with an error, here and at the other cell."""
+        connection, foreign = self._by_handle.pop(handle)
+        link = foreign.link
+        self._part(connection, foreign, closed=True)
+        self._attached.mark_wronged(link, refused=False)
+        link.condition = Condition(condition, text)
+        link.close()
+        self._wire.mark()
+
+
+def _copy_rest(other: Link, link: Link) -> None:
+    other.snd_settle_mode = link.remote_snd_settle_mode
+    other.rcv_settle_mode = link.remote_rcv_settle_mode
+    other.max_message_size = link.remote_max_message_size
+    properties = _readable(link.remote_properties)
+    if properties:
+        other.properties = properties
+
+
+def _readable(value: Any) -> Any:
+    """Return a value of a peer's, its bytes its own; None for one that can't be read."""
+    try:
+        return owned(value)
+    except UNREADABLE:
+        return None
+
+
+_OF_LINKS = frozenset((lib.PN_LINK_REMOTE_OPEN, lib.PN_LINK_REMOTE_CLOSE, lib.PN_LINK_REMOTE_DETACH))
+_ENDS = frozenset(
+    (
+        lib.PN_CONNECTION_REMOTE_CLOSE,
+        lib.PN_TRANSPORT_ERROR,
+        lib.PN_SESSION_REMOTE_CLOSE,
+        lib.PN_TRANSPORT_CLOSED,
+    )
+)

@@ -1,0 +1,502 @@
+"""Links to nodes of other cells: what comes on one is passed to its other half, credit as well as messages.
+
+A client's link and a link to the cell that has its node are two halves of one. Credit is chained one to one: what
+the owner grants is granted to the client, what a client grants is granted to the owner, and nothing else is. A message
+is passed on in the pieces that it comes in; it isn't read, stored or counted here. Two deliveries that are one know each
+other by their contexts, until one of them is settled.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+from broker.amqp.links.connection cimport OUTGOING_BYTES, ConnectionIO
+from broker.amqp.links.link cimport IncomingLink, OutgoingLink
+from broker.amqp.links.proton cimport *
+
+cdef enum:
+    PIECE_BYTES = 1 << 14
+
+
+cdef class NeighbourIO(ConnectionIO):
+    """A connection to another cell of this broker, whose client this cell is: its frames need no guard."""
+
+    cdef object pass_tail(self, ssize_t size):
+        if size > 0:
+            pn_transport_process(self.transport, size)
+            self.events()
+
+    cdef object follow_output(self, const uint8_t *at, ssize_t size):
+        pass
+
+    cdef object drop_delivery(self, void *link, void *delivery):
+        """Leave a delivery of a link that is being detached to its owner, which takes it back with the link."""
+
+
+cdef class ForeignProducer(IncomingLink):
+    """A link on which a client sends to a node of another cell.
+
+    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link, object failed):
+        self.connection = connection
+        self.link = <void *>link
+        self.failed = failed
+        pn_link_set_context(self.link, <void *>self)
+
+    def join(self, NeighbourSender other):
+        """Be one link with its other half, on the owner's connection."""
+        self.other = other
+        other.other = self
+
+    def shut(self):
+        """End: nothing is passed on any more, either way."""
+        if self.dead:
+            return
+        self.dead = True
+        forget_deliveries(self.link)
+        pn_link_set_context(self.link, NULL)
+        if self.other is not None:
+            self.other.shut()
+        self.failed = None
+
+    def finish(self):
+        """Pass on whatever has come, as the client is gone, and end."""
+        if self.other is not None and self.other.link != NULL:
+            self.hurries = True
+            self.pass_on()
+        self.shut()
+
+    cdef object on_delivery(self, void *delivery):
+        cdef void *passed
+        if self.dead or self.other is None:
+            return
+        if pn_delivery_updated(delivery) and pn_delivery_settled(delivery) and not pn_delivery_readable(delivery):
+            # The client settles last what it has sent.
+            passed = pn_delivery_get_context(delivery)
+            if passed != NULL:
+                pn_delivery_set_context(passed, NULL)
+                pn_delivery_set_context(delivery, NULL)
+                pn_delivery_settle(passed)
+                self.other.connection.mark_dirty()
+            pn_delivery_settle(delivery)
+            return
+        self.pass_on()
+        if not self.dead:
+            self.renew()
+
+    cdef object on_flow(self):
+        """The client has nothing to say of credit that the owner would go by."""
+
+    cdef object pass_on(self):
+        """Pass on all that has come, as far as the owner's connection has room for it."""
+        cdef char piece[PIECE_BYTES]
+        cdef void *delivery
+        cdef void *passed
+        cdef ssize_t n
+        cdef bint settled
+        while not self.dead:
+            delivery = pn_link_current(self.link)
+            if delivery == NULL:
+                return
+            if pn_delivery_aborted(delivery):
+                passed = pn_delivery_get_context(delivery)
+                if passed != NULL:
+                    pn_delivery_set_context(passed, NULL)
+                    pn_delivery_abort(passed)
+                    self.other.connection.mark_dirty()
+                pn_delivery_set_context(delivery, NULL)
+                pn_link_advance(self.link)
+                pn_delivery_settle(delivery)
+                continue
+            if pn_delivery_pending(delivery) == 0 and pn_delivery_partial(delivery):
+                return
+            if not self.hurries and pn_session_outgoing_bytes(pn_link_session(self.other.link)) >= OUTGOING_BYTES:
+                self.other.wait()
+                return
+            if not self.start(delivery):
+                return
+            passed = pn_delivery_get_context(delivery)
+            while pn_delivery_pending(delivery) > 0:
+                n = pn_link_recv(self.link, piece, PIECE_BYTES)
+                if n <= 0:
+                    break
+                pn_link_send(self.other.link, piece, n)
+            self.other.connection.mark_dirty()
+            if pn_delivery_partial(delivery):
+                return
+            settled = pn_delivery_settled(delivery)
+            pn_link_advance(self.link)
+            pn_link_advance(self.other.link)
+            if settled:
+                pn_delivery_set_context(delivery, NULL)
+                pn_delivery_set_context(passed, NULL)
+                pn_delivery_settle(passed)
+                pn_delivery_settle(delivery)
+
+    cdef bint start(self, void *delivery) except -1:
+        """Begin to pass a delivery on, unless that is begun already; false where it can't be."""
+        cdef void *passed
+        if pn_delivery_get_context(delivery) != NULL:
+            return True
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.failed("amqp:not-implemented", TRANSACTIONS)
+            return False
+        passed = pn_delivery(self.other.link, pn_delivery_tag(delivery))
+        pn_delivery_set_context(passed, delivery)
+        pn_delivery_set_context(delivery, passed)
+        return True
+
+    cdef object renew(self):
+        """Give the client as much credit as the owner has given for it.
+
+        Less than nothing can't be told, nor less than what has come and waits here: a message that was under way
+        when credit was taken back waits for credit on the owner's connection.
+        """
+        cdef int have = pn_link_credit(self.link)
+        cdef int wanted = pn_link_credit(self.other.link)
+        cdef int least = pn_link_queued(self.link)
+        if wanted < least:
+            wanted = least
+        if wanted != have:
+            pn_link_flow(self.link, wanted - have)
+            self.connection.mark_dirty()
+
+
+cdef class NeighbourSender(OutgoingLink):
+    """The other half of a ``ForeignProducer``: it sends to the cell that has the node."""
+
+    def __init__(self, ConnectionIO connection, size_t link):
+        self.connection = connection
+        self.link = <void *>link
+        pn_link_set_context(self.link, <void *>self)
+
+    def shut(self):
+        """End, with the other half."""
+        if self.link == NULL:
+            return
+        forget_deliveries(self.link)
+        pn_link_set_context(self.link, NULL)
+        self.link = NULL
+        if self.waits:
+            self.connection.streams.remove(self)
+        self.waits = False
+        if self.other is not None and not self.other.dead:
+            self.other.shut()
+
+    def wait(self):
+        """Go on once the owner's connection has written what it has."""
+        if not self.waits:
+            self.waits = True
+            self.connection.streams.append(self)
+
+    cdef object stream(self):
+        self.waits = False
+        self.connection.streams.remove(self)
+        if self.other is not None:
+            self.other.pass_on()
+            if not self.other.dead:
+                self.other.renew()
+
+    cdef object on_flow(self):
+        if self.other is not None and not self.other.dead:
+            self.other.renew()
+
+    cdef object on_updated(self, void *delivery):
+        """Pass the owner's outcome to the client."""
+        cdef void *passed = pn_delivery_get_context(delivery)
+        if passed == NULL:
+            if pn_delivery_settled(delivery):
+                pn_delivery_settle(delivery)
+            return
+        copy_state(delivery, passed)
+        if pn_delivery_settled(delivery):
+            pn_delivery_set_context(passed, NULL)
+            pn_delivery_set_context(delivery, NULL)
+            pn_delivery_settle(passed)
+            pn_delivery_settle(delivery)
+        self.other.connection.mark_dirty()
+
+
+cdef class ForeignConsumer(OutgoingLink):
+    """A link on which a client receives from a node of another cell; ``channel`` is its session's.
+
+    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link, str name, int channel, object failed):
+        self.connection = connection
+        self.link = <void *>link
+        self.name = name
+        self.channel = channel
+        self.failed = failed
+        pn_link_set_context(self.link, <void *>self)
+
+    def join(self, NeighbourReceiver other):
+        """Be one link with its other half, on the owner's connection."""
+        self.other = other
+        other.other = self
+        self.ask()
+
+    def shut(self):
+        """End: nothing is passed on any more, either way."""
+        if self.dead:
+            return
+        self.dead = True
+        forget_deliveries(self.link)
+        pn_link_set_context(self.link, NULL)
+        if self.waits:
+            self.connection.streams.remove(self)
+        self.waits = False
+        if self.other is not None:
+            self.other.shut()
+        self.failed = None
+
+    def finish(self):
+        """End: the client is gone, and what it has settled is passed on already."""
+        self.shut()
+
+    cdef object on_flow(self):
+        if self.dead or self.other is None:
+            return
+        self.ask()
+        if self.connection.incoming.echo and not self.draining:
+            self.answer_echo()
+
+    cdef object ask(self):
+        """Ask the owner for as many messages as the client has asked for, in the same way."""
+        cdef int have = pn_link_credit(self.other.link)
+        cdef int wanted = pn_link_credit(self.link)
+        cdef int least = pn_link_queued(self.other.link)
+        cdef bint drains = pn_link_get_drain(self.link)
+        if wanted < least:
+            wanted = least
+        if drains and wanted == have and wanted == least:
+            # Nothing is left to drain: the owner would have nothing to say.
+            self.draining = True
+            self.answer_drain()
+            return
+        if wanted == have and drains == pn_link_get_drain(self.other.link):
+            return
+        self.draining = drains
+        pn_link_set_drain(self.other.link, drains)
+        pn_link_flow(self.other.link, wanted - have)
+        self.other.connection.mark_dirty()
+
+    cdef object level(self):
+        """Have the owner's credit be the client's, as it is after messages that came when there was none."""
+        cdef int have, wanted, least
+        if self.dead:
+            return
+        have = pn_link_credit(self.other.link)
+        wanted = pn_link_credit(self.link)
+        least = pn_link_queued(self.other.link)
+        if wanted < least:
+            wanted = least
+        if wanted != have:
+            pn_link_flow(self.other.link, wanted - have)
+            self.other.connection.mark_dirty()
+
+    cdef object answer_drain(self):
+        """Tell a client that drains what the owner has told, once all that came before has been passed on."""
+        cdef int given_back = 0
+        if not self.draining or pn_link_queued(self.other.link) > 0:
+            return
+        self.draining = False
+        if pn_link_credit(self.link) > 0:
+            given_back = pn_link_drained(self.link)
+        self.drained += given_back
+        if given_back == 0:
+            self.answer_echo()
+        self.connection.mark_dirty()
+
+    def answer_echo(self):
+        """Tell the client this link's flow state, with how many messages are available to it."""
+        answer = self.connection.book.flow_frame(self.channel, self)
+        if answer is not None:
+            self.connection.send_performative(answer[0], answer[1])
+
+    def delivery_count(self):
+        """The link's delivery-count on the wire: what was sent, and credit that was drained."""
+        return self.delivered - pn_link_queued(self.link) + self.drained
+
+    def drains(self):
+        """Whether the peer has asked for its credit to be used up."""
+        return bool(pn_link_get_drain(self.link))
+
+    def link_credit(self):
+        """The link-credit that goes with ``delivery_count``."""
+        return max(pn_link_credit(self.link) + pn_link_queued(self.link), 0)
+
+    def ready_msgs(self):
+        """How many messages the owner has said it has for this link."""
+        return 0 if self.other is None or self.other.link == NULL else max(pn_link_available(self.other.link), 0)
+
+    cdef object on_updated(self, void *delivery):
+        """Pass the client's outcome to the owner."""
+        cdef void *passed = pn_delivery_get_context(delivery)
+        if passed == NULL:
+            if pn_delivery_settled(delivery):
+                pn_delivery_settle(delivery)
+            return
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.failed("amqp:not-implemented", TRANSACTIONS)
+            return
+        copy_state(delivery, passed)
+        if pn_delivery_settled(delivery):
+            pn_delivery_set_context(passed, NULL)
+            pn_delivery_set_context(delivery, NULL)
+            pn_delivery_settle(passed)
+            pn_delivery_settle(delivery)
+        self.other.connection.mark_dirty()
+
+    cdef object stream(self):
+        self.waits = False
+        self.connection.streams.remove(self)
+        if self.other is not None and not self.dead:
+            self.other.pass_on()
+            self.level()
+
+    def wait(self):
+        """Go on once the client's connection has written what it has."""
+        if not self.waits:
+            self.waits = True
+            self.connection.streams.append(self)
+
+
+cdef class NeighbourReceiver(IncomingLink):
+    """The other half of a ``ForeignConsumer``: it receives from the cell that has the node."""
+
+    def __init__(self, ConnectionIO connection, size_t link):
+        self.connection = connection
+        self.link = <void *>link
+        pn_link_set_context(self.link, <void *>self)
+
+    def shut(self):
+        """End, with the other half."""
+        if self.link == NULL:
+            return
+        forget_deliveries(self.link)
+        pn_link_set_context(self.link, NULL)
+        self.link = NULL
+        if self.other is not None and not self.other.dead:
+            self.other.shut()
+
+    cdef object on_flow(self):
+        """The owner has used up credit that a client drains."""
+        if self.other is None or self.other.dead:
+            return
+        if pn_link_drained(self.link) > 0 or (self.other.draining and pn_link_credit(self.link) == 0):
+            self.other.answer_drain()
+
+    cdef object on_delivery(self, void *delivery):
+        cdef void *passed
+        if self.other is None or self.other.dead:
+            return
+        if pn_delivery_updated(delivery) and pn_delivery_settled(delivery) and not pn_delivery_readable(delivery):
+            # The owner confirms last what the client has said.
+            passed = pn_delivery_get_context(delivery)
+            if passed != NULL:
+                copy_state(delivery, passed)
+                pn_delivery_set_context(passed, NULL)
+                pn_delivery_set_context(delivery, NULL)
+                pn_delivery_settle(passed)
+                self.other.connection.mark_dirty()
+            pn_delivery_settle(delivery)
+            return
+        self.pass_on()
+        self.other.level()
+
+    cdef object pass_on(self):
+        """Pass on all that has come, as far as the client's connection has room for it."""
+        cdef char piece[PIECE_BYTES]
+        cdef void *delivery
+        cdef void *passed
+        cdef ssize_t n
+        cdef bint settled
+        while self.link != NULL and not self.other.dead:
+            delivery = pn_link_current(self.link)
+            if delivery == NULL:
+                break
+            if pn_delivery_aborted(delivery):
+                passed = pn_delivery_get_context(delivery)
+                if passed != NULL:
+                    pn_delivery_set_context(passed, NULL)
+                    pn_delivery_abort(passed)
+                    self.other.connection.mark_dirty()
+                pn_delivery_set_context(delivery, NULL)
+                pn_link_advance(self.link)
+                pn_delivery_settle(delivery)
+                continue
+            if pn_delivery_pending(delivery) == 0 and pn_delivery_partial(delivery):
+                break
+            if pn_session_outgoing_bytes(pn_link_session(self.other.link)) >= OUTGOING_BYTES:
+                self.other.wait()
+                return
+            self.start(delivery)
+            passed = pn_delivery_get_context(delivery)
+            while pn_delivery_pending(delivery) > 0:
+                n = pn_link_recv(self.link, piece, PIECE_BYTES)
+                if n <= 0:
+                    break
+                pn_link_send(self.other.link, piece, n)
+            self.other.connection.mark_dirty()
+            if pn_delivery_partial(delivery):
+                break
+            settled = pn_delivery_settled(delivery)
+            pn_link_advance(self.link)
+            pn_link_advance(self.other.link)
+            self.other.delivered += 1
+            if settled:
+                pn_delivery_set_context(delivery, NULL)
+                pn_delivery_set_context(passed, NULL)
+                pn_delivery_settle(passed)
+                pn_delivery_settle(delivery)
+        if self.link != NULL and not self.other.dead and self.other.draining and pn_link_credit(self.link) == 0:
+            self.other.answer_drain()
+
+    cdef bint start(self, void *delivery) except -1:
+        """Begin to pass a delivery on, unless that is begun already."""
+        cdef void *passed
+        if pn_delivery_get_context(delivery) != NULL:
+            return True
+        passed = pn_delivery(self.other.link, pn_delivery_tag(delivery))
+        pn_delivery_set_context(passed, delivery)
+        pn_delivery_set_context(delivery, passed)
+        return True
+
+
+TRANSACTIONS = (
+    "a transaction takes no messages of nodes in another cell than its connection's: use a connection of its own,"
+    " whose first link is to such a node"
+)
+
+
+cdef object copy_state(void *source, void *target):
+    """Say of one delivery what its peer has said of another, which is the same message."""
+    cdef uint64_t state = pn_delivery_remote_state(source)
+    cdef void *said = pn_delivery_remote(source)
+    cdef void *ours = pn_delivery_local(target)
+    if state == 0 or state == STATE_TRANSACTIONAL:
+        return
+    if state == STATE_REJECTED:
+        pn_condition_copy(pn_disposition_condition(ours), pn_disposition_condition(said))
+    elif state == STATE_MODIFIED:
+        pn_disposition_set_failed(ours, pn_disposition_is_failed(said))
+        pn_disposition_set_undeliverable(ours, pn_disposition_is_undeliverable(said))
+        pn_data_copy(pn_disposition_annotations(ours), pn_disposition_annotations(said))
+    elif state == STATE_RECEIVED:
+        pn_disposition_set_section_number(ours, pn_disposition_get_section_number(said))
+        pn_disposition_set_section_offset(ours, pn_disposition_get_section_offset(said))
+    pn_delivery_update(target, state)
+
+
+cdef object forget_deliveries(void *link):
+    """Have no delivery of a link know one of its other half any more, nor be known by it."""
+    cdef void *delivery = pn_unsettled_head(link)
+    cdef void *passed
+    while delivery != NULL:
+        passed = pn_delivery_get_context(delivery)
+        if passed != NULL:
+            pn_delivery_set_context(passed, NULL)
+            pn_delivery_set_context(delivery, NULL)
+        delivery = pn_unsettled_next(delivery)

@@ -1,0 +1,227 @@
+"""The threads by which a cell and its neighbours hand connections to each other, over Unix sockets.
+
+One thread hears the others, a few speak to each of them. None of them touches the engine: what comes is
+posted to the loop, and so is what an answer was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+
+from broker.amqp.control.live import LiveConnection
+from broker.amqp.loop.handover import HandedConnection
+from broker.amqp.loop.reactor import Reactor
+from broker.server.cells import messages
+from broker.server.cells.messages import MessageError
+from broker.server.cells.place import CellPlace
+from broker.server.cells.sockets import connected
+
+log = logging.getLogger("sluice.cells")
+
+# How long a cell may take to say what it wants, and another one to answer: a cell that is being restarted
+# answers once it serves again.
+HEAR_S = 2.0
+ANSWER_S = 10.0
+# Threads that speak to one cell: its loop answers each between two turns.
+SPEAKERS = 4
+ACCEPTS = 16
+PAUSE_S = 0.1
+STOP_S = 2.0
+
+Told = Callable[[bool | None], None]
+
+
+class NeighbourPort:
+    """Hears the other cells at a socket that listens, from ``start`` to ``stop``."""
+
+    def __init__(self, sock: socket.socket, reactor: Reactor) -> None:
+        self._sock = sock
+        self._reactor = reactor
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
+
+    def start(self) -> None:
+        """Begin to hear."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hear nobody any more; others wait at the socket, which another process may have."""
+        os.eventfd_write(self._bell, 1)
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+        self._sock.close()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        while True:
+            if any(fd == self._bell for fd, _ in poll.poll()):
+                return
+            try:
+                for _ in range(ACCEPTS):
+                    sock, _ = self._sock.accept()
+                    self._hear(sock)
+            except BlockingIOError:
+                continue
+            except OSError as fault:
+                log.warning("other cells can't be heard: %s", fault.strerror)
+                time.sleep(PAUSE_S)
+
+    def _hear(self, sock: socket.socket) -> None:
+        """Read what a cell wants, which it says at once, and do it."""
+        handed: list[int] = []
+        try:
+            sock.settimeout(HEAR_S)
+            fields, data = _received(sock, handed)
+            if fields["kind"] == messages.CONNECTION:
+                self._on_connection(sock, fields, data, handed)
+            elif fields["kind"] == messages.LINKS:
+                self._on_links(sock, fields)
+            else:
+                raise MessageError(f"another cell wants '{fields['kind']}', which this one doesn't know")
+        except (MessageError, OSError) as fault:
+            log.warning("another cell wasn't understood: %s", fault)
+            sock.close()
+        finally:
+            for fd in handed:
+                os.close(fd)
+
+    def _on_connection(
+        self, sock: socket.socket, fields: dict[str, object], data: bytes, handed: list[int]
+    ) -> None:
+        if len(handed) != 1:
+            raise MessageError("a connection without its socket")
+        address, door, identity, seconds = messages.client_of(fields)
+        steps = messages.steps_of(fields, data)
+        client = socket.socket(fileno=handed.pop())
+        connection = HandedConnection(client, address, door, identity, seconds, steps)
+        self._reactor.post(lambda: self._take(sock, connection))
+
+    def _on_links(self, sock: socket.socket, fields: dict[str, object]) -> None:
+        address, door, identity, seconds = messages.client_of(fields)
+        connection = HandedConnection(sock, address, door, identity, seconds, relays=True)
+
+        def take() -> None:
+            if not self._reactor.take_over(connection):
+                sock.close()
+
+        self._reactor.post(take)
+
+    def _take(self, sock: socket.socket, connection: HandedConnection) -> None:
+        """Take a connection over, on the loop's thread, unless the other cell has ceased to wait."""
+        with sock:
+            sock.setblocking(False)
+            try:
+                if not sock.recv(1):
+                    connection.sock.close()
+                    return
+            except BlockingIOError:
+                pass
+            except OSError:
+                connection.sock.close()
+                return
+            taken = self._reactor.take_over(connection)
+            if not taken:
+                connection.sock.close()
+            with suppress(OSError):
+                sock.send(messages.TAKEN if taken else messages.REFUSED)
+
+
+class Neighbours:
+    """Speaks to the other cells, each on threads of its own, until ``stop``."""
+
+    def __init__(self, place: CellPlace, reactor: Reactor) -> None:
+        self._place = place
+        self._reactor = reactor
+        self._waiting: dict[int, SimpleQueue[Callable[[], None]]] = {}
+        self._is_stopped = False
+
+    def hand_over(self, cell: int, connection: HandedConnection, told: Told) -> None:
+        """Hand a connection to a cell; ``told`` hears the outcome on the loop's thread."""
+
+        def speak() -> None:
+            taken = None if self._is_stopped else self._spoken(cell, connection)
+            self._reactor.post(lambda: told(taken))
+
+        self._queue_of(cell).put(speak)
+
+    def dial(self, owner: LiveConnection, cell: int) -> socket.socket | None:
+        """Connect to a cell for links of a client; None where it can't be reached. On the loop's thread.
+
+        The supervisor listens for it: a cell that is being restarted answers once it serves again.
+        """
+        client = messages.client_fields(owner.address, owner.door, owner.identity, 0.0)
+        try:
+            # Waits for nothing: there is room for it or there isn't.
+            sock = connected(self._place.socket_of(cell), 0.0)
+        except OSError as fault:
+            log.warning("cell %d can't be reached: %s", cell, fault)
+            return None
+        try:
+            sock.sendall(messages.written(messages.LINKS, client))
+        except OSError as fault:
+            log.warning("cell %d can't be spoken to: %s", cell, fault)
+            sock.close()
+            return None
+        return sock
+
+    def stop(self) -> None:
+        """Speak no more; what waits is told that nobody answered."""
+        self._is_stopped = True
+
+    def _queue_of(self, cell: int) -> SimpleQueue[Callable[[], None]]:
+        queue = self._waiting.get(cell)
+        if queue is None:
+            queue = self._waiting[cell] = SimpleQueue()
+            for number in range(SPEAKERS):
+                name = f"to-cell-{cell}-{number}"
+                threading.Thread(target=_work, args=(queue,), name=name, daemon=True).start()
+        return queue
+
+    def _spoken(self, cell: int, connection: HandedConnection) -> bool | None:
+        client = messages.client_fields(
+            connection.address, connection.door, connection.identity, connection.seconds
+        )
+        steps, data = messages.step_fields(connection.steps)
+        message = messages.written(messages.CONNECTION, {**client, **steps}, data)
+        try:
+            with connected(self._place.socket_of(cell), ANSWER_S) as sock:
+                sent = socket.send_fds(sock, [message], [connection.sock.fileno()])
+                if sent < len(message):
+                    sock.sendall(message[sent:])
+                answer = sock.recv(1)
+        except OSError as fault:
+            log.warning("cell %d can't be spoken to: %s", cell, fault)
+            return None
+        if answer == messages.REFUSED:
+            return False
+        return True if answer == messages.TAKEN else None
+
+
+def _work(queue: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        try:
+            queue.get()()
+        except Exception:
+            log.exception("what is said to another cell has failed")
+
+
+def _received(sock: socket.socket, handed: list[int]) -> tuple[dict[str, object], bytes]:
+    """Read a message and not a byte more; the descriptors that came with it are added to ``handed``."""
+    received = b""
+    while missing := messages.missing_bytes(received):
+        data, fds, _, _ = socket.recv_fds(sock, missing, 1)
+        handed += fds
+        if not data:
+            raise MessageError("it ended before its message did")
+        received += data
+    return messages.read(received)
