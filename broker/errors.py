@@ -52,8 +52,12 @@ class ConflictError(OperatorError):
     """What the command would create exists already."""
 
 
-class ElsewhereError(OperatorError):
-    """What the command would create belongs to another cell."""
+class ElsewhereError(NotFoundError):
+    """What the command named isn't here, and belongs to another ``cell``."""
+
+    def __init__(self, reason: str, cell: int) -> None:
+        super().__init__(reason)
+        self.cell = cell
 
 
 class StaleError(OperatorError):

@@ -20,7 +20,7 @@ from broker.amqp.loop.later import AskLoop
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.codec.bounds import is_bounded
 from broker.codec.owned import decode_message
-from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
+from broker.errors import ConflictError, ElsewhereError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.manage.access import INTERNAL
 from broker.manage.attributes import PREFIX, ROWS, names
@@ -42,6 +42,8 @@ MOST_AWAITED = 16
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 403, 404, 405, 409
+# Asked in a cell that isn't the node's (RFC 9110 §15.5.20).
+MISDIRECTED = 421
 FAILED, NOT_IMPLEMENTED, UNAVAILABLE = 500, 501, 503
 
 BROKER = PREFIX + "broker"
@@ -190,6 +192,8 @@ class ManagementNode:
         self._largest = largest
         self._bounds = depth, elements
         self._awaited = 0
+        # Which of how many cells this is.
+        self.cell, self.cells = 0, 1
         self._operations: dict[str, Callable[[Request], Answer | Later]] = {
             "CREATE": self._create,
             "READ": self._read,
@@ -320,6 +324,8 @@ class ManagementNode:
             return refusal.status, str(refusal), NOTHING, NOTHING
         except ForbiddenError as refusal:
             return FORBIDDEN, str(refusal), NOTHING, NOTHING
+        except ElsewhereError as refusal:
+            return MISDIRECTED, str(refusal), NOTHING, {"cell": uint(refusal.cell)}
         except NotFoundError as refusal:
             return NOT_FOUND, str(refusal), NOTHING, NOTHING
         except ConflictError as refusal:
@@ -409,7 +415,8 @@ class ManagementNode:
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
-        return OK, body, {"count": uint(len(results)), "total": uint(page.total)}
+        where = {} if self.cells < 2 else {"cell": uint(self.cell), "cells": uint(self.cells)}
+        return OK, body, {"count": uint(len(results)), "total": uint(page.total), **where}
 
     # --- the node itself
 

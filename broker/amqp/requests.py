@@ -57,6 +57,10 @@ class ManagementRequests:
         # Trials apart: they need no right to change anything and hold up nobody who has it.
         self._long_answers: dict[bool, LongAnswers] = {}
 
+    def join(self, cell: int, cells: int) -> None:
+        """Answer as one of several cells."""
+        self._node.cell, self._node.cells = cell, cells
+
     def manage(self, peer: LiveConnection, request: bytes, done: Callable[[], None] | None) -> bool:
         """Answer a client's request if there is time for it: true.
 

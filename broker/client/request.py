@@ -25,6 +25,8 @@ ADDRESS = "$management"
 # A connection whose container is named so doesn't stand in the broker's events and log, as long as it
 # asks for nothing but management and events (`TOOL` of broker/amqp/control/connection.py).
 TOOL = "sluice-cli-"
+# Asked in a cell that isn't the node's.
+MISDIRECTED = 421
 FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 
@@ -39,6 +41,9 @@ class Response:
     description: str
     body: object
     total: int = 0
+    # Of a QUERY: which of how many cells has answered.
+    cell: int = 0
+    cells: int = 1
 
 
 class Management:
@@ -50,6 +55,11 @@ class Management:
 
     def __init__(self, url: str, *, timeout_s: float = 10.0, cell: int | None = None) -> None:
         self.timeout_s = timeout_s
+        self._url = url
+        self._cell = cell
+        self._at: dict[int, Management] = {}
+        # Which of how many cells it is to; None as long as that isn't known.
+        self._where: tuple[int, int] | None = None
         self._connection = Connection(url, container_id=tool_container(), timeout_s=timeout_s)
         try:
             self._requests = self._connection.sender(ADDRESS if cell is None else f"$cell/{cell}/{ADDRESS}")
@@ -70,6 +80,8 @@ class Management:
     ) -> Response:
         """Sends one request and returns its 2xx response.
 
+        Without a cell of its own it asks the one that a node belongs to, where another is told.
+
         ``attributes`` is the body of CREATE and UPDATE; any other operation gives its ``body``. A status
         of 403 raises ForbiddenError, 404 NotFoundError, 409 ConflictError, another OperatorError, with the
         broker's reason.
@@ -86,7 +98,32 @@ class Management:
             address=ADDRESS,
         )
         self._requests.send(bytes(request.encode()), self.timeout_s)
-        return _checked(self._await(str(self._last), operation))
+        answer = self._await(str(self._last), operation)
+        told: dict[str, Any] = answer.properties or {}
+        if self._cell is None and told.get("statusCode") == MISDIRECTED and "cell" in told:
+            other = self.at(int(told["cell"]))
+            return other.call(operation, type, name, attributes, body, **application_properties)
+        response = _checked(answer)
+        if operation == "QUERY":
+            self._where = response.cell, response.cells
+        return response
+
+    def at(self, cell: int) -> Management:
+        """Return a connection to the management node of one cell, which is closed with this one."""
+        found = self._at.get(cell)
+        if found is None:
+            found = self._at[cell] = Management(self._url, timeout_s=self.timeout_s, cell=cell)
+        return found
+
+    def others(self) -> list[Management]:
+        """Return connections to the other cells, none where there is one or this is to one of them."""
+        if self._cell is not None:
+            return []
+        if self._where is None:
+            self.call("QUERY", "org.sluice.broker", body={"attributeNames": ["name"]})
+        assert self._where is not None
+        own, cells = self._where
+        return [self.at(cell) for cell in range(cells) if cell != own]
 
     def _await(self, wanted: str, operation: str) -> Message:
         """The response that answers request ``wanted``; late answers to others are dropped."""
@@ -106,6 +143,8 @@ class Management:
 
     def close(self) -> None:
         """Closes the connection; safe to call twice."""
+        for other in self._at.values():
+            other.close()
         self._connection.close()
 
     def __enter__(self) -> Management:
@@ -134,5 +173,6 @@ def _checked(message: Message) -> Response:
     status = int(properties.get("statusCode", 500))
     description = str(properties.get("statusDescription", ""))
     if 200 <= status < 300:
-        return Response(status, description, message.body, int(properties.get("total", 0)))
+        where = int(properties.get("cell", 0)), int(properties.get("cells", 1))
+        return Response(status, description, message.body, int(properties.get("total", 0)), *where)
     raise FAULTS.get(status, OperatorError)(description or f"the broker answered with status {status}")

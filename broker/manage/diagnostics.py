@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.errors import NotFoundError
+from broker.errors import ElsewhereError, NotFoundError
 from broker.manage.audit import Audit, audit
 from broker.manage.cluster import ClusterOperations
 from broker.manage.holds import ProducerHolds
@@ -52,8 +52,10 @@ class Diagnostics:
             return self._why_all("", store, only)
         try:
             node = self._nodes.find(name)
-        except NotFoundError:
+        except NotFoundError as fault:
             found = self._why_all(name, store, only)
+            if not found and isinstance(fault, ElsewhereError):
+                raise
             if not found:
                 raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
             return found

@@ -46,7 +46,7 @@ class Nodes:
     each queue and topic that came to be, ``on_delete`` of each node and subscription that went, to detach its
     links. ``own`` are topics of the broker's own, which clients may subscribe to and not send to; one is made
     when it is first asked for. A ``user`` is the one who makes a node, '' for the broker itself.
-    ``elsewhere`` says why a new node of some name can't be here but in another cell, '' where it can.
+    ``elsewhere`` is asked for the error where a node of some name belongs to another cell.
     """
 
     def __init__(self, engine: Engine, policies: Policies, hold: OnNode, totals: Totals) -> None:
@@ -55,7 +55,7 @@ class Nodes:
         self._hold = hold
         self._totals = totals
         self.own: dict[str, NodeSettings] = {}
-        self.elsewhere: Callable[[str], str] = lambda name: ""
+        self.elsewhere: Callable[[str], ElsewhereError | None] = lambda name: None
         self.on_create: OnNode = _ignore
         self.on_delete: OnNode = _ignore
         self.aside = Aside(engine, lambda: resolve({}, policies.defaults))
@@ -80,6 +80,7 @@ class Nodes:
         """Return the queue, topic or subscription of that name; NotFoundError if there is none."""
         node = self._engine.topology.nodes.get(name) or self._engine.topology.subscriptions.get(name)
         if node is None:
+            self._check_place(name)
             raise NotFoundError(f"no queue, topic or subscription named '{name}'")
         return node
 
@@ -404,9 +405,9 @@ class Nodes:
 
     def _check_place(self, name: str) -> None:
         """ElsewhereError if a node of that name belongs to another cell."""
-        reason = self.elsewhere(name)
-        if reason:
-            raise ElsewhereError(reason)
+        error = self.elsewhere(name)
+        if error is not None:
+            raise error
 
     def _check_free(self, name: str) -> None:
         """ConflictError if a new node can't be called so because something is."""

@@ -20,6 +20,7 @@ class NodeDirectory(Protocol):
     """Where nodes are, in which of several cells; this is the cell ``own``."""
 
     own: int
+    cells: int
 
     def cell_of(self, name: str) -> int:
         """Return the cell of a node's name."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 PREFIX = "org.sluice."
 BROKER = PREFIX + "broker"
+# Kinds of which each cell has the same, or one of its own.
+OF_EACH_CELL = ("broker", "policy")
+# Operations that are about all cells, by the list in their answers.
+EVERYWHERE = {"stop-producers": "nodes", "start-producers": "nodes", "apply": "changed"}
 
 Row = dict[str, object]
 
@@ -29,7 +33,16 @@ def connect(args: argparse.Namespace) -> Management:
 
 
 def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[Row]:
-    """These attributes of every entity of a kind; the broker answers in pages."""
+    """These attributes of every entity of a kind, in all cells but of what each cell has for itself."""
+    found = _rows_in(management, kind, attributes)
+    if kind not in OF_EACH_CELL:
+        for other in management.others():
+            found += _rows_in(other, kind, attributes)
+    return found
+
+
+def _rows_in(management: Management, kind: str, attributes: Sequence[str]) -> list[Row]:
+    """The same of one cell; it answers in pages."""
     found: list[Row] = []
     while True:
         response = management.call(
@@ -67,8 +80,14 @@ def entity(
 
 
 def operation(management: Management, name: str, /, **arguments: object) -> Row:
-    """The map one of the broker's own operations answers with."""
-    return fields(management.call(name, type=BROKER, body=arguments).body)
+    """The map one of the broker's own operations answers with; of those about all cells, one for all."""
+    answer = fields(management.call(name, type=BROKER, body=arguments).body)
+    if name in EVERYWHERE:
+        for other in management.others():
+            more = fields(other.call(name, type=BROKER, body=arguments).body)
+            listed = EVERYWHERE[name]
+            answer[listed] = [*cast("list[object]", answer[listed]), *cast("list[object]", more[listed])]
+    return answer
 
 
 def fields(body: object) -> Row:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from broker.config.broker import Settings
+from broker.errors import ElsewhereError
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.layout import folder_of, socket_of
 
@@ -61,12 +62,12 @@ class CellPlace:
         """Return the path of the socket at which a cell hears the others."""
         return socket_of(Path(self.data), cell)
 
-    def elsewhere(self, name: str) -> str:
-        """Say why a node of that name can't be made in this cell; empty where it can."""
+    def elsewhere(self, name: str) -> ElsewhereError | None:
+        """Return the error where a node of that name belongs to another cell."""
         cell = self.directory.cell_of(name)
         if cell == self.number:
-            return ""
-        return f"'{name}' belongs to cell {cell}, and this is cell {self.number}"
+            return None
+        return ElsewhereError(f"'{name}' belongs to cell {cell}, and this is cell {self.number}", cell)
 
 
 @dataclass(frozen=True, slots=True)

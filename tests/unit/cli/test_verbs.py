@@ -37,6 +37,9 @@ class FakeBroker:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def others(self) -> list[FakeBroker]:
+        return []
+
     def call(
         self,
         operation: str,
