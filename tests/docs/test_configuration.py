@@ -20,6 +20,7 @@ WORDS = {
     "log_levels": "sluice.amqp=debug",
     "security.mechanisms": "PLAIN,EXTERNAL",
     "security.oauth_algorithms": "RS256,ES512",
+    "cells": "4",
     "limits.max_depth": "20",
     "limits.max_selector_depth": "20",
     "virtual_hosts": "one.example.org,two.example.org",

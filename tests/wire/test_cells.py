@@ -123,3 +123,28 @@ def test_auto_is_one_cell_for_each_processor(start_broker: StartBroker) -> None:
     broker: RunningBroker = start_broker(args=("--cells", "auto"))
     processors = len(os.sched_getaffinity(0))
     assert len(pids_of(broker)) == (processors if processors > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            "bridges: [{from: orders, to: prices}]",
+            "is in cell . and 'prices' in cell .: a bridge",
+        ),
+        (
+            "routes: [{name: r, url: amqp://mq2, local: 'news.*', remote: news}]",
+            "routes: 'r' takes from many topics",
+        ),
+        (
+            "cluster: {engine: nats://10.0.0.1, listen: 127.0.0.1:5690, member: a}",
+            "leave out cluster: or cells:",
+        ),
+    ],
+)
+def test_settings_that_cells_can_not_have_are_refused(tmp_path: Path, settings: str, reason: str) -> None:
+    config = tmp_path / "broker.yaml"
+    config.write_text(f"cells: 4\n{settings}\n")
+    refused = run_sluice("serve", "--check", "--config", str(config))
+    assert refused.returncode == 1
+    assert re.search(reason, refused.stderr), refused.stderr

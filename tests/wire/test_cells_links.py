@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +27,10 @@ from broker.client.request import Management
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
+    BODY,
     DISPOSITION,
     FLOW,
+    RECEIVER,
     TRANSFER,
     Described,
     RawPeer,
@@ -459,3 +464,81 @@ def test_a_reader_that_stands_still_holds_up_nobody_else(cells: RunningBroker) -
             receiver.accept()
     still.close()
     wait_until(lambda: depths(cells, 1)[name] == 100, 10, "all of them again")
+
+
+def test_what_a_client_sends_before_it_closes_arrives(cells: RunningBroker) -> None:
+    [first] = names_in(0, CELLS, 1, "first")
+    for settled in (True, False):
+        [name] = names_in(1, CELLS, 1, f"closed{settled}")
+        peer = RawPeer(cells.port).open().begin()
+        peer.attach_sender(first, name="first", handle=1)
+        peer.attach_sender(name, name="second", handle=0, mode=1 if settled else 0)
+        assert peer.await_credit(0) >= 50
+        sent = [transferred(number, handle=0, settled=settled) for number in range(50)]
+        peer.send(b"".join(sent) + performative(0x18))
+        peer.expect(0x18)
+        peer.close()
+        wait_until(lambda name=name: depths(cells, 1)[name] == 50, 10, "50 messages")  # type: ignore[misc]
+
+
+def _misbehave(broker: RunningBroker, draw: random.Random) -> None:
+    """Attach links to several cells, send and receive at random, and go away in some way or other."""
+    peer = RawPeer(broker.port)
+    try:
+        peer.open().begin(window=draw.choice([1, 5, 1000]))
+        for handle in range(draw.randint(1, 6)):
+            name = f"wild.{draw.randrange(6)}"
+            if draw.random() < 0.5:
+                peer.attach_sender(name, f"out{handle}", handle, mode=draw.choice([0, 1, 2]))
+                for number in range(draw.randint(0, 20)):
+                    peer.send(
+                        transferred(
+                            1000 * handle + number,
+                            BODY + bytes(draw.choice([0, 0, 70_000])),
+                            handle=handle,
+                            settled=draw.random() < 0.5,
+                            more=draw.random() < 0.1,
+                        )
+                    )
+            else:
+                peer.attach_receiver(name, f"in{handle}", handle, mode=draw.choice([0, 1]))
+                credit, drain = draw.randint(1, 30), draw.random() < 0.3
+                peer.give_credit(credit, handle, drain=drain, echo=draw.random() < 0.3)
+                if draw.random() < 0.5:
+                    state = Described(draw.choice([0x24, 0x25, 0x26, 0x27]))
+                    peer.send(performative(DISPOSITION, RECEIVER, 0, draw.randint(0, 20), True, state))
+                if draw.random() < 0.3:
+                    peer.send(performative(FLOW, 0, 10_000, 0, 10_000, handle, 0, 0))
+            if draw.random() < 0.3:
+                peer.send(performative(0x16, handle, draw.random() < 0.5))
+        if draw.random() < 0.3:
+            peer.send(performative(0x17))
+        if draw.random() < 0.3:
+            peer.send(performative(0x18))
+    except (AssertionError, OSError):
+        pass  # the broker has ended what breaks the protocol
+    finally:
+        peer.close()
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_clients_that_go_away_anyhow_do_no_harm(cells: RunningBroker) -> None:
+    before = pids_of(cells)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: _misbehave(cells, random.Random(seed)), range(60)))
+    assert pids_of(cells) == before
+    # The first clients have everything loaded that opens files of its own.
+    opened = sum(_descriptors(pid) for pid in before.values())
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: _misbehave(cells, random.Random(seed)), range(60, 90)))
+    wait_until(lambda: sum(map(_descriptors, before.values())) <= opened + 3, 20, "sockets to be closed")
+    assert pids_of(cells) == before
+    for cell in range(CELLS):
+        with Management(cells.url, cell=cell) as management:
+            audit: Any = management.call("audit", "org.sluice.broker").body
+            assert not any(audit["breaches"]), audit
+    with settled_in(cells, 0) as connection:
+        connection.create_sender(names_in(1, CELLS, 1, "sound")[0]).send(Message("x"))

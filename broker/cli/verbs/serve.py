@@ -63,8 +63,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = load()
         if args.check:
+            from broker.server.cells.layout import cells_of
             from broker.server.server import check
 
+            if cells_of(settings) > 1:
+                from broker.server.cells.supervisor import check_settings
+
+                check_settings(settings, cells_of(settings))
             load_policies(settings.policies)
             for text in check(settings):
                 print(f"warning: {text}", file=sys.stderr)
