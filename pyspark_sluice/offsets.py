@@ -13,7 +13,6 @@ import cproton
 from cproton_ffi import ffi, lib
 
 from .connection import TRANSIENT, Connection
-from .decode import descriptor
 from .engine import Handle
 from .errors import AmqpError, RefusedError, UnansweredError, UnreachableError
 from .filters import count_applied, put_filters
@@ -21,6 +20,7 @@ from .incoming import ANNOTATIONS
 from .management import Attributes, Reads
 from .options import Options
 from .ranges import Extent
+from .rows import descriptor
 from .unpack import read, skip
 
 # The annotation's key, encoded, and the code of a ulong that has all of its bytes (AMQP 1.0 §1.6.5).
