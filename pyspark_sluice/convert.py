@@ -54,6 +54,9 @@ def text(value: Any) -> bytes | None:
     if type(value) is int:
         # As JSON has it, for a fifth of the time: a stream's messages have two (bench/sparksource.py).
         return b"%d" % value
+    if type(value) is float and math.isfinite(value):
+        # The same, for a fifth of the time too.
+        return repr(value).encode()
     if isinstance(value, bytes):
         return value.hex().encode()
     return _plain(value).encode("utf-8", "surrogatepass")
