@@ -6,6 +6,7 @@ broker, asked to use up the credit, has no more to send: what arrives meanwhile 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ class BrowseReader(DataSourceReader):
             while True:
                 messages = receiver.take(ROWS, BYTES, wait_s=0.0, patience_s=None) or []
                 if messages:
-                    yield decoder.batch(b"".join(messages), [len(message) for message in messages])
+                    yield decoder.batch(b"".join(messages), array("q", map(len, messages)))
                 # Not where a take is empty: with producers that don't pause there might be no such one.
                 if receiver.dry or not messages:
                     return

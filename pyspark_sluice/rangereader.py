@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ class RangeReceiver(Connection):
             messages.append(self._messages.popleft())
             total += len(messages[-1])
         offsets = [self._offsets.popleft() for _ in messages]
-        return Taken(b"".join(messages), [len(each) for each in messages], offsets)
+        return Taken(b"".join(messages), array("q", map(len, messages)), offsets)
 
     def _take_chunks(self, most: int, size: int) -> Taken:
         parts: list[memoryview] = []
