@@ -163,6 +163,7 @@ def maps(draw: st.DrawFn) -> bytes:
         return draw(st.sampled_from([b"\x40", b"\xc1\x01\x00", odd]))
     if draw(st.integers(0, 3)):
         pairs = [(key, draw(items)) for key in KEYS[: draw(st.integers(0, 5))]]
+        pairs += pairs[:1] if draw(st.integers(0, 9)) == 0 else []
     else:
         pairs = draw(st.lists(st.tuples(keys, items), max_size=4))
     return _compound(0xC1, [item for pair in pairs for item in pair], wide=draw(st.booleans()))
@@ -254,11 +255,59 @@ def test_every_value_does_as_every_type(drawing: st.DataObject) -> None:
     _same([b"".join(sections) for sections in parts], wanted)
 
 
+PAIR = b"\xa1\x01a\xa1\x01x"
+LIES = {
+    "a list with more fields than bytes": _section(0x73, b"\xc0\x04\x02\xa1\x01x"),
+    "one whose last field is longer than it": _section(0x73, b"\xc0\x03\x01\xa1\x09"),
+    "one without a byte for its count": _section(0x70, b"\xc0\x00"),
+    "a wide one without bytes for its count": _section(0x70, b"\xd0\x00\x00\x00\x01\x01"),
+    "a null that is to be a list": _section(0x73, b"\x40"),
+    "a map with an item and no bytes": _section(0x74, b"\xc1\x01\x01"),
+    "a map with more items than bytes": _section(0x74, b"\xc1\x07\x04" + PAIR),
+    "a map with bytes behind its items": _section(0x74, b"\xc1\x08\x02" + PAIR + b"\x40"),
+    "a map with half a pair": _section(0x74, b"\xc1\x07\x03" + PAIR),
+    "a map with the same key twice": _section(0x74, b"\xc1\x0d\x04" + PAIR + b"\xa1\x01a\xa1\x01y"),
+    "two keys that only look alike": _section(
+        0x74, b"\xc1\x0d\x04\xa1\x01\xff\xa1\x01x\xa1\x01\xfe\xa1\x01y"
+    ),
+    "a symbol that is no UTF-8": _section(0x74, b"\xc1\x07\x02\xa1\x01a\xa3\x01\xff"),
+    "a string that is no UTF-8": _section(0x74, b"\xc1\x07\x02\xa1\x01a\xa1\x01\xff"),
+    "a list for a map": _section(0x72, b"\x45"),
+    "a map of forty pairs": _section(0x74, _compound(0xC1, [PAIR[:3] + b"\xa1\x01x"] * 40)),
+    "sections in another order": _section(0x74, b"\xc1\x01\x00") + _section(0x70, b"\x45"),
+    "a section twice": _section(0x73, b"\xc0\x04\x01\xa1\x01x") + _section(0x73, b"\xc0\x04\x01\xa1\x01y"),
+    "no bytes": b"",
+    "a section without a value": b"\x00\x53\x75",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("behind", [b"", _section(0x75, b"\xa0\x01b")])
+def test_messages_that_lie_do(lie: str, behind: bytes) -> None:
+    """Alone, and among others: what follows may be what they claim to have."""
+    wanted = StructType()
+    for name, column in COLUMNS.items():
+        wanted.add(name, column.type)
+    lying = LIES[lie] + behind
+    _same([lying] * 3, wanted)
+    _same([_of_stream(1), lying, _of_stream(2), lying, b"\xa1\x01x" * 9], wanted)
+
+
+def test_keys_that_begin_alike_are_others() -> None:
+    wanted = StructType().add("application_properties", MapType(TEXT, TEXT))
+    found = [
+        _section(0x74, _compound(0xC1, [key, b"\xa1\x01x"])) for key in (PAIR[:3], b"\xa1\x02ab", b"\xa1\0")
+    ]
+    _same(found * 5, wanted)
+    _same(found[1:] * 5, wanted)
+    assert "('ab', 'x')" in _outcome(found * 5, wanted, False, True)[0]
+
+
 # --- what is read at once, and what isn't
 
 
-def _of_stream(number: int, **given_: Any) -> bytes:
-    message = Message(body=bytes(200), id=f"m-{number}", subject="s", properties={"n": number}, **given_)
+def _of_stream(number: int, size: int = 200, **given_: Any) -> bytes:
+    message = Message(body=bytes(size), id=f"m-{number}", subject="s", properties={"n": number}, **given_)
     message.inferred = True
     message.durable = True
     return with_offset(bytes(message.encode()), number)
@@ -279,12 +328,13 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def test_a_streams_messages_are_all_read_at_once(one_by_one: list[bytes]) -> None:
-    # Numbers of one, two and eight bytes, and bodies that differ.
-    batch = [_of_stream(number * number * number * number) for number in range(500)]
-    batch[7] = _of_stream(7, correlation_id=7)
+    # Numbers of one, four and eight bytes, and bodies whose sizes have one byte and four.
+    batch = [_of_stream(number**4, 200 + number) for number in range(500)]
+    batch[7] = _of_stream(7, 7, correlation_id=7)
     got = Decoder(default_schema()).batch(b"".join(batch), [len(each) for each in batch]).to_pylist()
     assert one_by_one == []
     assert got[7]["correlation_id"] == "7"
+    assert [len(row["body"]) for row in got] == [*range(200, 207), 7, *range(208, 700)]
     assert [row["message_id"] for row in got] == [f"m-{number**4}" for number in range(7)] + ["m-7"] + [
         f"m-{number**4}" for number in range(8, 500)
     ]
