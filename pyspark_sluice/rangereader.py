@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 from .chunks import CHUNK_BYTES, Chunk, chunk_of, clipped
 from .connection import TRANSIENT, Connection
-from .decode import Decoder
+from .decode import Decoder, MessageSizes
 from .engine import Handle
 from .errors import AmqpError, DataLossError, RefusedError, UnansweredError
 from .filters import count_applied, put_filters
@@ -100,7 +100,7 @@ class Taken:
     """Messages one behind the other in ``data``, with the bytes and the offset of each, in order."""
 
     data: bytes
-    sizes: Sequence[int] | npt.NDArray[np.int64]
+    sizes: MessageSizes
     offsets: Sequence[int] | npt.NDArray[np.int64]
 
 
