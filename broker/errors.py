@@ -28,6 +28,14 @@ class PeerError(SluiceError):
         self.description = description
 
 
+class ForeignAddressError(PeerError):
+    """A message names a node of another ``cell``."""
+
+    def __init__(self, address: str, cell: int) -> None:
+        super().__init__("amqp:not-found", f"'{address}' belongs to cell {cell}")
+        self.cell = cell
+
+
 class SelectorError(PeerError):
     """A selector is no selector; ``column`` counts from 1 and is where it went wrong.
 

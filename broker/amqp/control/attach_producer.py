@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from proton import Delivery, Link, Terminus
@@ -35,10 +36,14 @@ TRANSACTIONS = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:mult
 OPEN_CREDIT = 500
 
 
+# A cell, a message, and whom to tell its outcome.
+PassOn = Callable[[int, bytes, Callable[[int, bytes, bytes], None]], None]
+
+
 class ProducerAttach:
     """Attaches the links on which one client sends."""
 
-    __slots__ = ("_engine", "_limits", "_links", "_names", "_permissions", "_requests", "_wire")
+    __slots__ = ("_engine", "_limits", "_links", "_names", "_permissions", "_requests", "_wire", "pass_on")
 
     def __init__(
         self,
@@ -57,6 +62,8 @@ class ProducerAttach:
         self._engine = engine
         self._limits = limits
         self._requests = requests
+        # Passes messages on to other cells; None where there is one cell, or the connection is another's.
+        self.pass_on: PassOn | None = None
 
     def attach(self, link: Link) -> None:
         """Attach a link and answer it. PeerError says why it can't be."""
@@ -90,6 +97,7 @@ class ProducerAttach:
     def _attach_to_relay(self, link: Link) -> None:
         resolve, most = self._names.relayed_node_of, self._limits.max_message_size
         producer = RelayLink(self._wire, handle_of(link), self._engine, link.name, most, resolve)
+        producer.foreign = self.pass_on
         self._answer(link, producer, None)
         producer.start_open(OPEN_CREDIT)
 

@@ -177,6 +177,7 @@ class ConnectionControl:
         placement = self._make_placement(client)
         if placement is not None:
             self._foreign = ForeignLinks(container, self, wire, client, links)
+            producers.pass_on = self._foreign.relay
         deciding = termini, rights, report, limits, container.quotas, placement, self._foreign
         return AttachHandler(wire, client, links, producers, consumers, *deciding)
 

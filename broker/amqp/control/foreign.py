@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi import ffi, lib
-from proton import Collector, Condition, Connection, Endpoint, Link, Session, Terminus, Transport
+from proton import Collector, Condition, Connection, Delivery, Endpoint, Link, Session, Terminus, Transport
 from proton._events import Event
 
 from broker.amqp.control.attached import AttachedLinks
@@ -26,6 +27,7 @@ from broker.amqp.links.foreign import (
     ForeignProducer,
     NeighbourIO,
     NeighbourReceiver,
+    NeighbourRelay,
     NeighbourSender,
 )
 from broker.codec.owned import owned
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from broker.amqp.container import Container
 
 log = logging.getLogger("sluice.amqp")
+
+# Told a delivery's state, and the condition and the text of a rejection.
+Told = Callable[[int, bytes, bytes], None]
 
 # What may have come of a session and not been passed on.
 SESSION_BYTES = 1 << 20
@@ -65,6 +70,9 @@ class NeighbourConnection:
         self.cell = cell
         self.sock = sock
         self.by_handle: dict[int, ForeignLink] = {}
+        # For messages that name a node there; None as long as there were none.
+        self._relay: NeighbourRelay | None = None
+        self._relay_link: Link | None = None
         # By the client's channel.
         self.sessions: dict[int, Session] = {}
         self._container = container
@@ -144,6 +152,18 @@ class NeighbourConnection:
 
     # --- links
 
+    def relay(self, data: bytes, told: Told) -> None:
+        """Send a message to the node that it names, in that cell; ``told`` hears the outcome."""
+        if self._relay is None:
+            session = self.connection.session()
+            session.open()
+            link = self._relay_link = session.sender("relay")
+            link.target.type = Terminus.TARGET
+            link.snd_settle_mode = Link.SND_UNSETTLED
+            link.open()
+            self._relay = NeighbourRelay(self.wire, handle_of(link))
+        self._relay.pass_message(data, told)
+
     def session_of(self, theirs: Session) -> Session:
         """Return the session for one of the client's, begun if need be."""
         found = self.sessions.get(theirs.sluice_channel)
@@ -178,6 +198,8 @@ class NeighbourConnection:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._relay is not None:
+            self._relay.shut()
         if self._container.neighbours is not None:
             self._container.neighbours.forget(self)
         self.sock.close()
@@ -195,6 +217,9 @@ class NeighbourConnection:
             foreign = self.by_handle.get(handle_of(found.link))
             if foreign is not None:
                 self._on_link_event(kind, foreign)
+            elif self._relay_link is not None and found.link == self._relay_link:
+                if kind != lib.PN_LINK_REMOTE_OPEN:
+                    self.lose()
             elif kind != lib.PN_LINK_REMOTE_OPEN:
                 # The client has left it before.
                 found.link.free()
@@ -259,6 +284,15 @@ class ForeignLinks:
         self._by_handle[handle] = connection, foreign
         other.open()
         connection.wire.mark()
+
+    def relay(self, cell: int, data: bytes, told: Told) -> None:
+        """Pass on a message that names a node of another cell; ``told`` hears the outcome."""
+        try:
+            connection = self._connection_to(cell)
+        except PeerError as fault:
+            told(Delivery.REJECTED, fault.condition.encode(), fault.description.encode())
+            return
+        connection.relay(data, told)
 
     def __len__(self) -> int:
         return len(self._by_handle)

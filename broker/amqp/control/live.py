@@ -30,6 +30,8 @@ class LiveConnection(Protocol):
     wire: ConnectionIO
     identity: Identity
     replies: dict[str, Node]
+    # Whether another cell passes links of its client on by it.
+    relays: bool
 
     @property
     def name(self) -> str:

@@ -20,7 +20,14 @@ from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.engine.node import Node
-from broker.errors import ConflictError, LimitError, NotFoundError, OperatorError, PeerError
+from broker.errors import (
+    ConflictError,
+    ForeignAddressError,
+    LimitError,
+    NotFoundError,
+    OperatorError,
+    PeerError,
+)
 from broker.manage.model import Model
 from broker.manage.names import check_name, is_own
 from broker.security.acl import Action
@@ -91,6 +98,7 @@ class AddressResolver:
             raise PeerError(
                 "amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties"
             )
+        self._check_cell(address)
         to = parsed(self.local(address))
         name = inside(self._client.host, to.name)
         self.check_host(name)
@@ -133,6 +141,20 @@ class AddressResolver:
     def shown(self, name: str) -> str:
         """Return the address by which the client calls the node of a name."""
         return outside(self._client.host, name)
+
+    def _check_cell(self, address: str) -> None:
+        """ForeignAddressError if a message's address is in another cell, unless it has come from one."""
+        cells = self._cells
+        if cells is None or self._wire.owner.relays:
+            return
+        try:
+            cell, rest = cells.split(address)
+        except ValueError as fault:
+            raise PeerError("amqp:not-found", str(fault)) from fault
+        if cell is None:
+            cell = cells.cell_of(self.name_of(rest))
+        if cell != cells.own:
+            raise ForeignAddressError(address, cell)
 
     # --- nodes made for a link
 

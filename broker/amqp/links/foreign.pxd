@@ -48,5 +48,12 @@ cdef class NeighbourReceiver(IncomingLink):
     cdef object pass_on(self)
     cdef bint start(self, void *delivery) except -1
 
+cdef class NeighbourRelay(OutgoingLink):
+    cdef ConnectionIO connection
+    cdef void *link
+    cdef unsigned long number
+    # By number, whom to tell the outcome.
+    cdef dict told
+
 cdef object copy_state(void *source, void *target)
 cdef object forget_deliveries(void *link)

@@ -6,6 +6,7 @@ is passed on in the pieces that it comes in; it isn't read, stored or counted he
 other by their contexts, until one of them is settled.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 
 from broker.amqp.links.connection cimport OUTGOING_BYTES, ConnectionIO
@@ -463,6 +464,60 @@ cdef class NeighbourReceiver(IncomingLink):
         pn_delivery_set_context(passed, delivery)
         pn_delivery_set_context(delivery, passed)
         return True
+
+
+cdef class NeighbourRelay(OutgoingLink):
+    """A link to another cell's anonymous relay, for messages that name a node there.
+
+    They wait in Proton for credit of that cell: the client's own link to the relay bounds how many.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link):
+        self.connection = connection
+        self.link = <void *>link
+        self.told = {}
+        pn_link_set_context(self.link, <void *>self)
+
+    def shut(self):
+        """End: nobody is told anything any more."""
+        if self.link != NULL:
+            pn_link_set_context(self.link, NULL)
+            self.link = NULL
+        self.told.clear()
+
+    def pass_message(self, bytes data, object told):
+        """Send a message; ``told(state, condition, text)`` hears its outcome."""
+        cdef uint64_t number = self.number
+        cdef pn_bytes_t tag
+        tag.start = <const char *>&number
+        tag.size = sizeof(number)
+        self.number += 1
+        pn_delivery(self.link, tag)
+        pn_link_send(self.link, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        pn_link_advance(self.link)
+        self.told[number] = told
+        self.connection.mark_dirty()
+
+    cdef object on_flow(self):
+        """Proton sends what waits."""
+
+    cdef object on_updated(self, void *delivery):
+        cdef uint64_t state = pn_delivery_remote_state(delivery)
+        cdef pn_bytes_t tag
+        cdef void *condition
+        if not pn_delivery_settled(delivery):
+            return
+        tag = pn_delivery_tag(delivery)
+        told = self.told.pop((<const uint64_t *>tag.start)[0], None)
+        condition = pn_disposition_condition(pn_delivery_remote(delivery))
+        name, text = text_of(pn_condition_get_name(condition)), text_of(pn_condition_get_description(condition))
+        pn_delivery_settle(delivery)
+        if told is not None:
+            told(state, name, text)
+
+
+cdef bytes text_of(const char *text):
+    return b"" if text == NULL else <bytes>text
 
 
 TRANSACTIONS = (

@@ -62,6 +62,7 @@ cdef extern from *:
     extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
     extern int pn_condition_copy(void *, void *);
     extern void *pn_link_condition(void *);
+    extern const char *pn_condition_get_name(void *), *pn_condition_get_description(void *);
     extern void pn_link_set_drain(void *, bool);
     extern int pn_link_available(void *);
     extern void pn_disposition_set_undeliverable(void *, bool);
@@ -156,6 +157,8 @@ cdef extern from *:
     int pn_condition_set_description(void *condition, const char *text)
     int pn_condition_copy(void *condition, void *source)
     void *pn_link_condition(void *link)
+    const char *pn_condition_get_name(void *condition)
+    const char *pn_condition_get_description(void *condition)
     void pn_link_set_drain(void *link, bint drain)
     int pn_link_available(void *link)
     void pn_disposition_set_undeliverable(void *disposition, bint undeliverable)

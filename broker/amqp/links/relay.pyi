@@ -6,7 +6,11 @@ from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.producer_credit import ProducerCredit
 
+# Told a delivery's state, and the condition and the text of a rejection.
+Told = Callable[[int, bytes, bytes], None]
+
 class RelayLink(ProducerLink):
+    foreign: Callable[[int, bytes, Told], None] | None
     def __init__(
         self,
         connection: ConnectionIO,

@@ -3,7 +3,15 @@
 from cpython.bytes cimport PyBytes_GET_SIZE
 
 from broker cimport constants
-from broker.amqp.links.proton cimport STATE_REJECTED, STATE_TRANSACTIONAL, pn_delivery_remote_state
+from broker.amqp.links.pending cimport PendingDelivery
+from broker.amqp.links.proton cimport (
+    STATE_ACCEPTED,
+    STATE_REJECTED,
+    STATE_RELEASED,
+    STATE_TRANSACTIONAL,
+    pn_delivery_remote_state,
+    pn_delivery_settle,
+)
 
 from broker.codec import message as _message
 
@@ -21,6 +29,7 @@ cdef class RelayLink(ProducerLink):
         ProducerLink.__init__(self, connection, link, engine, name, max_size)
         self.resolve = resolve
         self.accounts = {}
+        self.foreign = None
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef ProducerCredit account
@@ -29,7 +38,7 @@ cdef class RelayLink(ProducerLink):
         address = _message.address_of(data)
         entry = self.accounts.get(address)
         if entry is None or (<Node>entry[0]).deleted:
-            entry = self.open_account(delivery, address, settled)
+            entry = self.open_account(delivery, address, data, bits, settled)
             if entry is None:
                 return
         node = entry[0]
@@ -58,11 +67,47 @@ cdef class RelayLink(ProducerLink):
         self.reject(delivery, SIZE_NAME, text.encode())
         self.renew_open()
 
-    cdef object open_account(self, void *delivery, str address, bint settled):
-        """Return the node of an address and a new account there; None where the delivery was refused."""
+    cdef bint pass_on(self, void *delivery, object fault, bytes data, long bits, bint settled) except -1:
+        """Pass a message on to the cell that has the node it names; false where that can't be."""
+        cdef PendingDelivery held
+        cdef object cell = getattr(fault, "cell", None)
+        if cell is None or self.foreign is None or bits >> constants.LARGE_SHIFT:
+            return False
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            return False
+        held = PendingDelivery()
+        if settled:
+            pn_delivery_settle(delivery)
+        else:
+            self.hold(held, delivery)
+        self.kept += 1
+        self.foreign(cell, data, lambda *outcome: self.passed(held, *outcome))
+        return True
+
+    def passed(self, PendingDelivery held, unsigned long state, bytes name, bytes text):
+        """Tell the outcome of a message that was passed on: a delivery's state, and why it was rejected."""
+        cdef void *delivery = held.delivery
+        if self.dead:
+            return
+        if delivery != NULL:
+            self.let_go(held)
+            if state == STATE_ACCEPTED:
+                self.outcome(delivery, constants.ACCEPTED)
+            elif state == STATE_REJECTED:
+                self.reject(delivery, name, text)
+            else:
+                self.settle_with(delivery, STATE_RELEASED)
+            self.connection.mark_dirty()
+        self.kept -= 1
+        self.renew_open()
+
+    cdef object open_account(self, void *delivery, str address, bytes data, long bits, bint settled):
+        """Return the node of an address and a new account there; None where the delivery was refused, or passed on."""
         try:
             node = self.resolve(address)
         except Exception as fault:
+            if self.pass_on(delivery, fault, data, bits, settled):
+                return None
             name = getattr(fault, "condition", "amqp:not-found")
             text = getattr(fault, "description", str(fault))
             # Anonymous terminus for message routing, §2.2.2: a peer that can't be told by `rejected` is told by a detach.
