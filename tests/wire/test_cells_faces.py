@@ -12,6 +12,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
+from broker.codec.owned import owned
 from broker.errors import ElsewhereError, NotFoundError, OperatorError
 from tests.wire.cells import names_in
 from tests.wire.conftest import RunningBroker
@@ -95,3 +96,20 @@ def test_each_cell_has_an_http_port_of_its_own(cells: RunningBroker) -> None:
 
 def test_an_error_says_which_cell() -> None:
     assert ElsewhereError("elsewhere", 2).cell == 2
+
+
+def test_the_events_of_each_cell_are_read_by_its_address(cells: RunningBroker) -> None:
+    for cell in range(CELLS):
+        [name] = names_in(cell, CELLS, 1, "told-of")
+        listener = BlockingConnection(cells.url, timeout=10)
+        events = listener.create_receiver(f"$cell/{cell}/$sluice/events", credit=100)
+        producer = BlockingConnection(cells.url, timeout=10)
+        producer.create_sender(name).send(Message("x"))
+        told = ""
+        while name not in told:
+            message = events.receive(timeout=10)
+            # Its body is a view, which ends with it.
+            told = str(owned(message.body))
+            events.accept()
+        producer.close()
+        listener.close()

@@ -31,6 +31,7 @@ from tests.wire.frames import (
     TARGET,
     Described,
     RawPeer,
+    Symbols,
     UByte,
     performative,
     transfer,
@@ -291,3 +292,45 @@ def test_a_cell_that_stands_still_costs_its_clients_a_bounded_time(start_broker:
     connection.create_sender(name).send(Message("again"))
     connection.close()
     wait_until(lambda: depths(broker, 1)[name] == 1, 10, "one message")
+
+
+def test_a_connection_that_another_cell_would_answer_otherwise_stays(start_broker: StartBroker) -> None:
+    """Cell 1 has a connection that has its container-id to itself, and would refuse another one."""
+    broker = start_broker(args=("--cells", "2"))
+    [name] = names_in(1, 2, 1)
+
+    def opened(desired: Symbols | None) -> RawPeer | None:
+        peer = RawPeer(broker.port).authenticate()
+        peer.send(performative(OPEN, "mine", None, 65_536, 100, None, None, None, None, desired))
+        assert peer.read_bytes(8) == AMQP_HEADER
+        peer.expect(OPEN)
+        peer.send(performative(BEGIN, None, 0, 10_000, 10_000, 1000))
+        try:
+            peer.expect(BEGIN, 2)
+            peer.attach_sender(name)
+        except AssertionError:
+            peer.close()  # cell 1 itself has accepted it
+            return None
+        return peer
+
+    alone = Symbols(("sole-connection-for-container",))
+    holder = opened(alone)
+    assert holder is not None
+    text = "what another cell has answered isn't what this one would"
+    for _ in range(40):
+        other = opened(alone)
+        if text in broker.log:
+            break
+        if other is not None:
+            other.close()
+    assert text in broker.log
+    # Its link is passed on, and nothing was said to it twice.
+    assert other is not None
+    codes = [each.code for each in other.log if each.code in (OPEN, BEGIN, ATTACH)]
+    assert codes == [OPEN, BEGIN, ATTACH]
+    assert other.await_credit() > 0
+    other.send(transfer(0))
+    other.expect(DISPOSITION)
+    wait_until(lambda: depths(broker, 1)[name] == 1, 10, "one message")
+    other.close()
+    holder.close()

@@ -378,7 +378,8 @@ class ConnectionControl:
         self.connection.container = self.container.name
         offered = [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY]
         properties: dict[str, Any] = {"product": "sluice", "version": __version__}
-        refused = self._is_refused_for_another()
+        # A connection by which a cell passes links on is part of one that was asked there.
+        refused = not self.relays and self._is_refused_for_another()
         if sole.desires(self.connection):
             offered.append(sole.CAPABILITY)
         if self.container.failover is not None:

@@ -283,3 +283,11 @@ def test_a_level_in_settings() -> None:
     for wrong in ("sluice.amqp", "nobody=info", "sluice.amqp=loud", 7, None):
         with pytest.raises(ValueError, match=r"expected|no logger"):
             LoggerLevelType().parse(wrong)
+
+
+def test_a_line_says_which_of_several_cells_it_is_from() -> None:
+    record = logging.LogRecord("sluice.amqp", logging.INFO, "", 0, "open", None, None)
+    assert " INFO cell-2 sluice.amqp: open" in TextFormatter(2).format(record)
+    assert " INFO sluice.amqp: open" in TextFormatter().format(record)
+    assert json.loads(JsonFormatter(2).format(record))["cell"] == 2
+    assert "cell" not in json.loads(JsonFormatter().format(record))
