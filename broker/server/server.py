@@ -570,6 +570,11 @@ class Server:
         if self._output is not None:
             self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping
+
     def stop(self) -> None:
         """Stop in order: accept nobody, take no more messages, let what is in flight settle, close.
 

@@ -6,9 +6,13 @@ import os
 import re
 import signal
 import stat
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
 from tests.wire.cells import kill_cell, pids_of, wait_for_cell
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
@@ -148,3 +152,32 @@ def test_settings_that_cells_can_not_have_are_refused(tmp_path: Path, settings: 
     refused = run_sluice("serve", "--check", "--config", str(config))
     assert refused.returncode == 1
     assert re.search(reason, refused.stderr), refused.stderr
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_stop_waits_for_what_is_in_flight_unless_it_is_told_twice(
+    start_broker: StartBroker, twice: bool
+) -> None:
+    """A service manager signals all processes, so that each cell hears it from the supervisor too."""
+    broker = start_broker("limits: {shutdown_timeout: 20s}", args=("--cells", "2"))
+    connection = BlockingConnection(broker.url, timeout=10)
+    connection.create_sender("orders").send(Message("x"))
+    receiver = connection.create_receiver("orders", credit=1)
+    receiver.receive(timeout=10)
+    began = time.monotonic()
+    for pid in pids_of(broker).values():
+        os.kill(pid, signal.SIGTERM)
+    broker.signal(signal.SIGTERM)
+    broker.wait_for_log("stopping: waiting for what is in flight")
+    # One of the two cells has nothing in flight.
+    wait_until(lambda: len(pids_of(broker)) == 1, 10, "the idle cell to end")
+    assert broker.process.poll() is None
+    if twice:
+        broker.signal(signal.SIGTERM)
+    else:
+        receiver.accept()
+        connection.close()
+    assert broker.process.wait(15) == 0
+    assert time.monotonic() - began < 15
+    with suppress(Exception):
+        connection.close()

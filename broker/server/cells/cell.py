@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 
 from broker import __version__
 from broker.config.broker import Settings
@@ -34,12 +35,24 @@ def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output,
     except BaseException:
         server.close()
         raise
+    _stop_in_order(server)
     log.info("sluice %s: cell %d of %d serves", __version__, place.number, place.cells)
     with suppress(OSError):
         os.write(place.ready, b"!")
     os.close(place.ready)
     server.run()
     log.info("cell %d has stopped", place.number)
+
+
+def _stop_in_order(server: Server) -> None:
+    """Have SIGTERM stop in order however often it comes: a service manager sends it to all processes, and the
+    supervisor to its cells. SIGINT, which a supervisor sends that is told twice, stops at once.
+    """
+
+    def on_stop(_number: int, _frame: FrameType | None) -> None:
+        server.reactor.post(lambda: None if server.is_stopping else server.stop())
+
+    signal.signal(signal.SIGTERM, on_stop)
 
 
 def _end_with(life: int) -> None:

@@ -301,10 +301,12 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Have all cells stop in order; told again, they do so at once."""
-        if not self._stopping_ns:
-            wait_ns = self._settings.limits.shutdown_timeout_ms * 1_000_000
-            self._stopping_ns = time.monotonic_ns() + wait_ns + STOP_NS
-            notify("STOPPING=1")
+        if self._stopping_ns:
+            self._send(signal.SIGINT)
+            return
+        wait_ns = self._settings.limits.shutdown_timeout_ms * 1_000_000
+        self._stopping_ns = time.monotonic_ns() + wait_ns + STOP_NS
+        notify("STOPPING=1")
         self._send(signal.SIGTERM)
 
     def _kill_late(self) -> None:
