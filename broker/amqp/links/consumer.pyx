@@ -142,7 +142,10 @@ cdef class ConsumerLink(OutgoingLink):
 
     cdef object count_sent(self, long nbytes):
         """Count a message that is on its way, of so many bytes in memory."""
-        self.node.delivered += 1 if self.chunk_bytes == 0 else self.reader.run.in_chunk
+        if self.chunk_bytes == 0:
+            self.node.delivered += 1
+        else:
+            self.node.delivered += <long>self.reader.run.in_chunk
         self.connection.sent += 1
         if not self.presettled:
             self.in_flight += 1
