@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -21,6 +22,14 @@ from bench.peers import kafka
 from bench.sparksource import BODY, fill_stream, read_rate, session
 
 PARTITIONS = (1, 2)
+# What is read, of ours and of Kafka's: all that there is without a word on it, or the same of both.
+COLUMNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "default columns": ({}, {}),
+    "value, partition and offset": (
+        {"schema": "body binary, partition int, offset bigint"},
+        {"columns": ("value", "partition", "offset")},
+    ),
+}
 
 
 def fill_topic(spark: SparkSession, address: str, topic: str, partitions: int, rows: int) -> None:
@@ -42,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="medians of so many (%(default)s)")
     args = parser.parse_args(words)
     jars = ",".join(map(str, sorted(kafka.connector().glob("*.jar"))))
-    rates: dict[tuple[int, str], list[float]] = {}
+    rates: dict[tuple[int, str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as name, OURS.started() as broker:
         folder = Path(name)
         (folder / "kafka").mkdir()
@@ -60,16 +69,22 @@ def main(words: Sequence[str] | None = None) -> int:
                         "partitions": str(partitions),
                     }
                     theirs = {"kafka.bootstrap.servers": address, "subscribe": f"of{partitions}"}
-                    for source, options in (("amqp", ours | each), ("kafka", theirs | each)):
-                        place = folder / f"{source}-{partitions}-{round_}"
-                        read, seconds, _ = read_rate(spark, args.rows, place, source, **options)
-                        rates.setdefault((partitions, source), []).append(read / seconds)
+                    place = folder / f"{partitions}-{round_}"
+                    for name, (mine, others) in COLUMNS.items():
+                        for source, options, chosen in (
+                            ("amqp", ours | each, mine),
+                            ("kafka", theirs | each, others),
+                        ):
+                            at = place / source / name.replace(" ", "-")
+                            read, seconds, _ = read_rate(spark, args.rows, at, source, **chosen, **options)
+                            rates.setdefault((partitions, name, source), []).append(read / seconds)
             spark.stop()
     for partitions in PARTITIONS:
-        mine, others = rates[partitions, "amqp"], rates[partitions, "kafka"]
-        part = median(a / b for a, b in zip(mine, others, strict=True))
-        said = f"ours {median(mine):,.0f} rows/s, Kafka's {median(others):,.0f}, ratio {part:.2f}"
-        print(f"{partitions} partitions: {said}")
+        for name in COLUMNS:
+            us, them = rates[partitions, name, "amqp"], rates[partitions, name, "kafka"]
+            part = median(a / b for a, b in zip(us, them, strict=True))
+            said = f"ours {median(us):,.0f} rows/s, Kafka's {median(them):,.0f}, ratio {part:.2f}"
+            print(f"{partitions} partitions, {name}: {said}")
     return 0
 
 

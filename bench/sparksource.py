@@ -82,10 +82,21 @@ def fill_stream(url: str, address: str, partitions: int, count: int) -> None:
 
 
 def read_rate(
-    spark: SparkSession, rows: int, folder: Path, source: str = "amqp", **options: str
+    spark: SparkSession,
+    rows: int,
+    folder: Path,
+    source: str = "amqp",
+    schema: str = "",
+    columns: Sequence[str] = (),
+    **options: str,
 ) -> tuple[int, float, list[int]]:
-    """Rows and seconds of all triggers but the first, and how many rows each trigger had."""
-    stream = spark.readStream.format(source).options(**options).load()
+    """Rows and seconds of all triggers but the first, and how many rows each trigger had.
+
+    ``schema`` is asked for, and ``columns`` are selected, where they aren't empty.
+    """
+    reader = spark.readStream.format(source).options(**options)
+    stream = (reader.schema(schema) if schema else reader).load()
+    stream = stream.select(*columns) if columns else stream
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(folder))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
