@@ -49,7 +49,7 @@ def chunk_of(data: bytes) -> Chunk:
     at += 4
     size, msgs = (int.from_bytes(data[place : place + 4], "big") for place in (at, at + 4))
     start = at + 8 + 4 * msgs
-    if at + 4 + size != len(data) or start > len(data):
+    if msgs == 0 or at + 4 + size != len(data) or start > len(data):
         raise MalformedError(
             f"a chunk of {len(data)} bytes says that it has {size} bytes and {msgs} messages"
         )

@@ -13,8 +13,9 @@
    know them sends messages one by one.
 6. Where nothing comes for a while the broker is asked where the stream begins and ends. A task of one that
    says nothing then fails, unless messages come.
-6. A stream that was made anew has other messages at the same offsets. So the broker is asked at the range's
-   end, too, whether it is still the one that the batch was planned for: identities don't come back.
+7. A stream that was made anew has other messages at the same offsets. So the broker is asked before a range,
+   and at its end, too, whether it is still the one that the batch was planned for: identities don't come
+   back.
 """
 
 from __future__ import annotations
@@ -121,6 +122,8 @@ class RangeReceiver(Connection):
         # The same where messages come in chunks, each with the offset of its first.
         self._chunks: deque[tuple[int, Chunk]] = deque()
         self._is_chunked = False
+        # The bytes of the largest so far.
+        self._heaviest = 0
         self._came_bytes = self._taken_bytes = self._came_rows = self._taken_rows = 0
         # Where the last message had its offset.
         self._offset_at = 0
@@ -140,6 +143,8 @@ class RangeReceiver(Connection):
         # The range is read, and the broker was asked of which stream it was, and whether a hole is one of
         # retention's.
         self._checks_end = False
+        # Which stream it is has been asked, and nothing is attached before that is answered.
+        self._begins = False
         self._has_warned = False
         self._has_moved = False
         self._moved_at = self._progress_at = time.monotonic()
@@ -158,17 +163,18 @@ class RangeReceiver(Connection):
         # What came one by one came before a connection whose broker knows chunks, or behind one.
         first_chunk = self._chunks[0][0] if self._chunks else self.wanted.end
         is_single = bool(self._offsets) and self._offsets[0] < first_chunk
-        taken = self._take_messages(rows, size) if is_single else self._take_chunks(rows, size)
+        taken = self._take_messages(rows, size, first_chunk) if is_single else self._take_chunks(rows, size)
         self._taken_bytes += len(taken.data)
         self._taken_rows += len(taken.sizes)
         self.post(self._grant)
         return taken
 
-    def _take_messages(self, rows: int, size: int) -> Taken:
+    def _take_messages(self, rows: int, size: int, before: int) -> Taken:
+        """The same of those that came one by one and are before an offset."""
         messages: list[bytes] = []
         total, ready = 0, len(self._offsets)
         # What is longer than all of it goes alone.
-        while len(messages) < min(rows, ROWS, ready):
+        while len(messages) < min(rows, ROWS, ready) and self._offsets[len(messages)] < before:
             if messages and total + len(self._messages[0]) > size:
                 break
             messages.append(self._messages.popleft())
@@ -177,11 +183,14 @@ class RangeReceiver(Connection):
         return Taken(b"".join(messages), array("q", map(len, messages)), offsets)
 
     def _take_chunks(self, most: int, size: int) -> Taken:
+        """The same of those that came in chunks, up to one that came by itself."""
         parts: list[memoryview] = []
         sizes, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         rows = total = 0
         for _ in range(len(self._chunks)):
             first, chunk = self._chunks[0]
+            if self._offsets and self._offsets[0] < first:
+                break
             if rows and (rows + len(chunk) > most or total + chunk.nbytes > size):
                 break
             self._chunks.popleft()
@@ -212,6 +221,15 @@ class RangeReceiver(Connection):
         if self._checks_end:
             self._ask()
             return
+        if self.stream_id is not None:
+            # Offsets of a stream that was made anew are others: it is asked before any of it is read.
+            self._begins = True
+            self._ask()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._begins = False
         self._link = self._attach(self.next, self.options.selector)
         if self.options.selector is not None:
             self._mark = self._attach(self.wanted.end - 1, None)
@@ -267,7 +285,7 @@ class RangeReceiver(Connection):
     def on_lost(self) -> None:
         with self._changed:
             self._link = self._mark = None
-            self._drains = False
+            self._drains = self._begins = False
             self._granted = self._got = self._low = 0
             self._changed.notify()
         self._asks = False
@@ -331,6 +349,7 @@ class RangeReceiver(Connection):
             return
         if self._follows(offset):
             chunk = clipped(chunk, self.wanted.end - offset)
+            self._heaviest = max(self._heaviest, chunk.nbytes)
             self._chunks.append((offset, chunk))
             self._came(len(chunk), chunk.nbytes, offset + len(chunk))
 
@@ -426,7 +445,9 @@ class RangeReceiver(Connection):
     def _window(self) -> int:
         """How many messages, or chunks, may be under way beside those that weren't taken yet."""
         if self._is_chunked:
-            return AHEAD_CHUNKS - len(self._chunks)
+            # A message that is larger than a chunk is one by itself.
+            heaviest = max(self._heaviest, CHUNK_BYTES)
+            return max(min(AHEAD_CHUNKS, AHEAD_BYTES // heaviest), 1) - len(self._chunks)
         typical = self._sizes.typical()
         window = min(AHEAD_ROWS, max(int(AHEAD_BYTES / typical), 1)) if typical else UNKNOWN
         return window - len(self._messages)
@@ -476,6 +497,8 @@ class RangeReceiver(Connection):
             self.fail(self._reads.refusal)
         elif extent is not None and self._is_another(extent):
             self._lose_stream()
+        elif self._begins:
+            self._begin()
         elif self._checks_end:
             hole, self._hole = self._hole, None
             if extent is not None and hole is not None and extent.first > hole:
@@ -504,6 +527,12 @@ class RangeReceiver(Connection):
                     f"{where} were to be read of a stream that is gone: it was made anew meanwhile."
                     " failOnDataLoss=false reads the new one from its beginning"
                 )
+            )
+            return
+        if self._came_rows:
+            # Some are of the one, some may be of the other.
+            self.fail(
+                AmqpError(f"{where}: the stream was made anew while it was read; done again there are none")
             )
             return
         log.warning("%s were to be read of a stream that is gone: it was made anew meanwhile", where)

@@ -306,7 +306,11 @@ class ManagementNode:
     def _encoded(
         self, request: Request, reply_to: str, correlation: Correlation, perform: Callable[[], Answer]
     ) -> bytes:
-        answer = self._answer(request, perform)
+        status, reason, body, more = self._answer(request, perform)
+        if self.cells > 1:
+            # Of a node that is elsewhere it is said where.
+            more = {"cell": uint(self.cell), "cells": uint(self.cells), **more}
+        answer = status, reason, body, more
         try:
             return _reply(correlation, reply_to, *answer)
         except Exception:  # noqa: BLE001 - as below
@@ -415,8 +419,7 @@ class ManagementNode:
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
-        where = {} if self.cells < 2 else {"cell": uint(self.cell), "cells": uint(self.cells)}
-        return OK, body, {"count": uint(len(results)), "total": uint(page.total), **where}
+        return OK, body, {"count": uint(len(results)), "total": uint(page.total)}
 
     # --- the node itself
 

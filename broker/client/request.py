@@ -58,8 +58,8 @@ class Management:
         self._url = url
         self._cell = cell
         self._at: dict[int, Management] = {}
-        # Which of how many cells it is to; None as long as that isn't known.
-        self._where: tuple[int, int] | None = None
+        # Which of how many cells has answered last.
+        self._where = 0, 1
         self._connection = Connection(url, container_id=tool_container(), timeout_s=timeout_s)
         try:
             self._requests = self._connection.sender(ADDRESS if cell is None else f"$cell/{cell}/{ADDRESS}")
@@ -104,8 +104,7 @@ class Management:
             other = self.at(int(told["cell"]))
             return other.call(operation, type, name, attributes, body, **application_properties)
         response = _checked(answer)
-        if operation == "QUERY":
-            self._where = response.cell, response.cells
+        self._where = response.cell, response.cells
         return response
 
     def at(self, cell: int) -> Management:
@@ -116,12 +115,12 @@ class Management:
         return found
 
     def others(self) -> list[Management]:
-        """Return connections to the other cells, none where there is one or this is to one of them."""
+        """Return connections to the other cells, none where there is one or this is to one of them.
+
+        An answer of the broker has said how many there are.
+        """
         if self._cell is not None:
             return []
-        if self._where is None:
-            self.call("QUERY", "org.sluice.broker", body={"attributeNames": ["name"]})
-        assert self._where is not None
         own, cells = self._where
         return [self.at(cell) for cell in range(cells) if cell != own]
 

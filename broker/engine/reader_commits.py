@@ -161,6 +161,8 @@ class ReaderCommits:
         if self._measure(node):
             # A reader that begins far behind may leave less room than is promised.
             self._changes.overpromise(node)
+        # One less may leave room, though the gate was open already.
+        self._turn.wake(node)
 
     # --- inside
 
@@ -219,7 +221,7 @@ class ReaderCommits:
         waits = gate.enforced and (gate.stop_msgs > 0 or gate.stop_bytes > 0)
         stream.hold(slowest if waits else -1)
         nbytes = 0
-        if gate.stop_bytes == 0:
+        if gate.stop_bytes == 0 or not gate.enforced:
             # Retention may go on, and what is counted later is what there is then.
             stream.counted_offset = -1
         elif 0 <= slowest <= stream.next_offset:

@@ -17,6 +17,8 @@ from broker.store.port import OffsetGone, StreamLog
 
 # What is walked of files in one job, so that readers get their turn.
 COUNT_BYTES = 16 << 20
+# How many such parts are walked at a start before anybody is served.
+MOST_AT_ONCE = 64
 
 Run = Callable[[Callable[[], object], Callable[[object], None]], None]
 
@@ -24,7 +26,7 @@ Run = Callable[[Callable[[], object], Callable[[object], None]], None]
 class _Count:
     """A count from ``at`` to ``end``: of these ``known`` is where the sum is known, ``wanted`` the other one.
 
-    ``anew`` where nothing but the size of the whole log bounded what is counted.
+    ``anew`` where nothing but the size of the whole log bounded what is counted, and closes the gate.
     """
 
     def __init__(self, source: StreamLog, wanted: int, known: int, known_sum: int, anew: bool) -> None:
@@ -102,7 +104,9 @@ class StreamBytes:
         is_there = counted >= source.first_offset or counted > offset
         if counted >= 0 and is_there and abs(counted - offset) < known - offset:
             known, known_sum = counted, stream.counted_sum
-        count = _Count(source, offset, known, known_sum, not 0 <= counted <= offset)
+        # One that was full by what it had stays so until it has been drained.
+        anew = not 0 <= counted <= offset and not node.gate.full
+        count = _Count(source, offset, known, known_sum, anew)
         if at_once:
             self._count_now(node, count)
         elif self.run is not None:
@@ -111,13 +115,14 @@ class StreamBytes:
 
     def _count_now(self, node: Node, count: _Count) -> None:
         try:
-            while not count.go_on():
-                pass
+            for _ in range(MOST_AT_ONCE):
+                if count.go_on():
+                    self._set(node, count)
+                    return
+            # So long a log is counted while others are served; until then a larger number stands.
         except (OSError, OperatorError, OffsetGone):
             # Those who read there are told; what is counted is too much until it can be read.
             self._failed.add(node)
-        else:
-            self._set(node, count)
 
     def _go_on(self, node: Node, count: _Count) -> None:
         assert self.run is not None

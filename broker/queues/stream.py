@@ -141,7 +141,7 @@ class StreamQueue(Queue):
         self._sums.append(self.total_bytes)
         self.latest_ms = time_ms
         self.tail_bytes += len(entry.data) + constants.HELD_BYTES
-        self.total_bytes += len(entry.data) - constants.STAMP_BYTES
+        self.total_bytes += len(data)
         if not stored:
             self.visible = self.next_offset
             if self.source is None:
@@ -165,7 +165,7 @@ class StreamQueue(Queue):
     def bytes_from(self, offset: int) -> int:
         """Return the size of the messages from an offset on, as they were sent; -1 where it isn't known.
 
-        Of a message that came with annotations of its own, up to ``STAMP_BYTES`` less are counted.
+        Where the log has told it, a message that came with annotations counts up to ``STAMP_BYTES`` less.
         """
         if offset >= self.next_offset:
             return 0
@@ -282,6 +282,10 @@ class StreamQueue(Queue):
         """The messages that it stands before as one, whose number is that of the last of them."""
         first = self._at(reader) if reader.passed < cursor.until else None
         if first is None:
+            return None
+        if first.seq > cursor.until:
+            # Retention was faster, and went beyond the end.
+            reader.passed = first.seq - 1
             return None
         messages = [first.data]
         size = len(first.data)

@@ -111,13 +111,13 @@ class Budgets:
     @classmethod
     def of(cls, settings: Settings, share: int = 1) -> Budgets:
         """Those that are set, the others from what the machine has; of ``share`` cells each has as much."""
-        free = free_bytes(settings.data)
+        free = free_bytes(settings.data) // share
         # What the store takes already is its own: else a full one would be stopped by every restart.
         mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
             _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100) // share,
-            _given(settings.store_limit, mine * STORE_PERCENT // 100) // share,
-            _given(settings.temp_limit, free * TEMP_PERCENT // 100) // share,
+            _given(settings.store_limit, mine * share * STORE_PERCENT // 100) // share,
+            _given(settings.temp_limit, free * share * TEMP_PERCENT // 100) // share,
         )
 
     def __str__(self) -> str:

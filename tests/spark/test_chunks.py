@@ -11,7 +11,7 @@ from pyspark_sluice.chunks import Chunk, chunk_of, clipped
 from pyspark_sluice.offsets import offset_of
 from pyspark_sluice.unpack import MalformedError
 
-MESSAGES = st.lists(st.binary(max_size=300), max_size=20)
+MESSAGES = st.lists(st.binary(max_size=300), min_size=1, max_size=20)
 
 
 def messages_of(found: Chunk) -> list[bytes]:
@@ -48,3 +48,8 @@ def test_what_is_cut_short_or_lies_is_refused(messages: list[bytes], drawn: st.D
     harmed[at] ^= 1 << drawn.draw(st.integers(0, 7))
     with pytest.raises(MalformedError, match="chunk"):
         chunk_of(bytes(harmed))
+
+
+def test_a_chunk_without_messages_is_refused() -> None:
+    with pytest.raises(MalformedError, match="0 messages"):
+        chunk_of(chunk([], 7))

@@ -185,13 +185,15 @@ class NeighbourConnection:
         if self._is_ending:
             return
         self._is_ending = True
-        for each in list(self.by_handle.values()):
-            each.half.finish()
-        self.by_handle.clear()
-        self.connection.close()
-        self.wire.mark()
-        now_ns = self._container.engine.turn.now_ns
-        self._container.timers.at(now_ns + END_NS, lambda _: self._drop())
+        try:
+            for each in list(self.by_handle.values()):
+                each.half.finish()
+        finally:
+            self.by_handle.clear()
+            self.connection.close()
+            self.wire.mark()
+            now_ns = self._container.engine.turn.now_ns
+            self._container.timers.at(now_ns + END_NS, lambda _: self._drop())
 
     def _drop(self) -> None:
         """Close the socket, and let everything go."""
@@ -304,6 +306,7 @@ class ForeignLinks:
     def on_detach(self, link: Link, closed: bool) -> None:
         """Detach the other half of a link that the client detaches, in kind."""
         connection, foreign = self._by_handle.pop(handle_of(link))
+        foreign.half.finish()
         self._part(connection, foreign, closed=closed)
 
     def on_end(self, session: Session) -> None:
@@ -311,6 +314,7 @@ class ForeignLinks:
         for connection, foreign in list(self._by_handle.values()):
             if foreign.link.session == session:
                 del self._by_handle[handle_of(foreign.link)]
+                foreign.half.finish()
                 self._part(connection, foreign, closed=False)
         for connection in self._connections.values():
             connection.end_session(session.sluice_channel)
@@ -415,7 +419,11 @@ class ForeignLinks:
 
     def _fail(self, handle: int, condition: str, text: str) -> None:
         """Detach a link with an error, here and at the other cell."""
-        connection, foreign = self._by_handle.pop(handle)
+        found = self._by_handle.pop(handle, None)
+        if found is None:
+            # It ends already, with its client.
+            return
+        connection, foreign = found
         link = foreign.link
         self._part(connection, foreign, closed=True)
         self._attached.mark_wronged(link, refused=False)

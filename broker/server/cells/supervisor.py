@@ -62,6 +62,8 @@ class _Cell:
     is_ready: bool = False
     # Whether it has ever served: one that can't at the first start ends the start of all.
     has_served: bool = False
+    # A reload came while it was being started.
+    reloads: bool = False
     began_ns: int = 0
     due_ns: int = 0
     pause_ns: int = FIRST_PAUSE_NS
@@ -104,7 +106,8 @@ class Supervisor:
             self._open()
             self._install_signals()
             for cell in self._cells:
-                self._start(cell)
+                if not self._stopping_ns:
+                    self._start(cell)
             while self._cells_are_wanted():
                 self._turn()
         finally:
@@ -159,7 +162,12 @@ class Supervisor:
             self._stop()
 
         def on_reload(_number: int, _frame: FrameType | None) -> None:
-            self._send(signal.SIGHUP)
+            for cell in self._cells:
+                if cell.is_ready and cell.process is not None and cell.process.poll() is None:
+                    cell.process.send_signal(signal.SIGHUP)
+                else:
+                    # It would end one that doesn't listen for it yet, which may have read its files already.
+                    cell.reloads = True
 
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, on_stop)
@@ -245,6 +253,9 @@ class Supervisor:
         cell.ready = ready
         cell.is_ready = False
         cell.began_ns = time.monotonic_ns()
+        if self._stopping_ns:
+            # Told to while it was being made, which the signal missed.
+            cell.process.send_signal(signal.SIGTERM)
 
     def _on_word(self, cell: _Cell) -> None:
         """A cell serves; or has closed its end of the pipe, as it does when it ends."""
@@ -255,6 +266,9 @@ class Supervisor:
             return
         again = cell.has_served
         cell.is_ready = cell.has_served = True
+        if cell.reloads and cell.process is not None:
+            cell.reloads = False
+            cell.process.send_signal(signal.SIGHUP)
         if again:
             log.warning("cell %d is there again", cell.number)
         if not self._is_told and all(each.is_ready for each in self._cells):

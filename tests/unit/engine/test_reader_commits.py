@@ -285,6 +285,22 @@ def test_a_reader_is_forgotten_and_producers_go_on(world: World) -> None:
         world.engine.streams.commits.remove(node, "billing")
 
 
+def test_a_reader_is_forgotten_where_the_gate_was_open_and_had_no_room(world: World) -> None:
+    """One message is there, and the next one would pass the threshold."""
+    node = filled(world, 1, flow_stop_size=2 * SIZE - 1, flow_resume_size=2 * SIZE - 2)
+    Reading(world, node, "billing").leave()
+    world.settle()
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    for account in node.allocator.accounts:
+        account.reserve_bytes = account.learned_bytes = SIZE
+    world.settle()
+    assert (link.credit, node.gate.closed, node.gate.depth_bytes) == (0, False, SIZE)
+    world.engine.streams.commits.remove(node, "billing")
+    world.settle()
+    assert link.credit > 0
+
+
 def test_there_may_be_so_many(world: World) -> None:
     node = filled(world, 1)
     for number in range(MOST_READERS):
