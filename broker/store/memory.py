@@ -85,4 +85,11 @@ class MemoryStore(Store):
         return self.synced
 
     def close(self) -> None:
-        os.close(self.bell)
+        """Let go of the bell; safe to call twice."""
+        bell, self.bell = self.bell, -1
+        if bell >= 0:
+            os.close(bell)
+
+    def __del__(self) -> None:
+        # A store that is only forgotten has a descriptor all the same.
+        self.close()

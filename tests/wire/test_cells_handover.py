@@ -194,11 +194,13 @@ class Flood(MessagingHandler):
     def __init__(self, url: str, name: str, connections: int) -> None:
         super().__init__()
         self.url, self.name, self.connections = url, name, connections
-        self.sent = self.accepted = 0
+        self.sent = self.accepted = self.closed = 0
+        self.opened: list[Any] = []
 
     def on_start(self, event: Any) -> None:
         for _ in range(self.connections):
-            event.container.create_sender(event.container.connect(self.url, reconnect=False), self.name)
+            self.opened.append(event.container.connect(self.url, reconnect=False))
+            event.container.create_sender(self.opened[-1], self.name)
 
     def on_sendable(self, event: Any) -> None:
         while event.sender.credit > 0:
@@ -207,6 +209,20 @@ class Flood(MessagingHandler):
 
     def on_accepted(self, event: Any) -> None:
         self.accepted += 1
+
+    def on_connection_closed(self, event: Any) -> None:
+        self.closed += 1
+
+    def end(self, container: Container) -> None:
+        """Close all of them, and see them closed."""
+        for connection in self.opened:
+            connection.close()
+        deadline = time.monotonic() + 10
+        while self.closed < len(self.opened) and time.monotonic() < deadline:
+            container.process()
+        # Their sockets go with the turn after that.
+        container.process()
+        container.stop()
 
 
 @pytest.mark.parametrize("cell", range(CELLS))
@@ -224,7 +240,7 @@ def test_a_threshold_is_held_to_the_message(cells: RunningBroker, cell: int) -> 
     # What was sent on credit that went back waits outside the queue.
     assert flood.accepted == 40
     assert depths(cells, cell)[name] == 40
-    container.stop()
+    flood.end(container)
 
 
 def test_a_killed_cell_comes_back_with_its_messages_and_no_neighbour_notices(

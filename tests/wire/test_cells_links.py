@@ -229,11 +229,13 @@ class Flood(MessagingHandler):
     def __init__(self, url: str, first: str, name: str, connections: int) -> None:
         super().__init__()
         self.url, self.first, self.name, self.connections = url, first, name, connections
-        self.sent = self.accepted = 0
+        self.sent = self.accepted = self.closed = 0
+        self.opened: list[Any] = []
 
     def on_start(self, event: Any) -> None:
         for _ in range(self.connections):
             connection = event.container.connect(self.url, reconnect=False)
+            self.opened.append(connection)
             event.container.create_sender(connection, self.first, name="first")
             event.container.create_sender(connection, self.name, name="second")
 
@@ -244,6 +246,20 @@ class Flood(MessagingHandler):
 
     def on_accepted(self, event: Any) -> None:
         self.accepted += 1
+
+    def on_connection_closed(self, event: Any) -> None:
+        self.closed += 1
+
+    def end(self, container: Container) -> None:
+        """Close all of them, and see them closed."""
+        for connection in self.opened:
+            connection.close()
+        deadline = time.monotonic() + 10
+        while self.closed < len(self.opened) and time.monotonic() < deadline:
+            container.process()
+        # Their sockets go with the turn after that.
+        container.process()
+        container.stop()
 
 
 @pytest.mark.parametrize(("here", "there"), PAIRS)
@@ -270,7 +286,7 @@ def test_a_threshold_is_held_to_the_message(cells: RunningBroker, here: int, the
         container.process()
     assert flood.accepted == 70
     wait_until(lambda: depths(cells, there)[name] == 40, 10, "the threshold again")
-    container.stop()
+    flood.end(container)
 
 
 def test_large_messages_pass_in_pieces(cells: RunningBroker) -> None:

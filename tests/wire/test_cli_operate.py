@@ -28,6 +28,7 @@ pytestmark = pytest.mark.wire
 # They go on until they are stopped, or need what isn't here; that they parse is tested elsewhere.
 NOT_RUN = {
     *("sluice serve", "sluice serve --listen amqp://127.0.0.1:5673 --data /var/tmp/sluice", "sluice top"),
+    "sluice serve --cells auto",
     *("sluice top --by stopped", "sluice top --json --interval 10s", "sluice stat -f --watch 1s"),
     *("sluice events --follow --json", "sluice bench load --senders 4 --receivers 4 --rate 2000 --json"),
     *("sluice close c12", "sluice close c12.3 c12.4", "sluice store backup monday"),
