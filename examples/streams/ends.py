@@ -165,7 +165,7 @@ def _take(connection: BlockingConnection, database: sqlite3.Connection, rate: fl
             keep(database, str(message.id), row)
             receiver.accept()
         due_s = max(due_s + 1 / rate, time.monotonic())
-        time.sleep(due_s - time.monotonic() if due_s > time.monotonic() else 0)
+        time.sleep(max(due_s - time.monotonic(), 0))
 
 
 def body_of(message: Message) -> bytes:

@@ -135,7 +135,7 @@ class Walk:
 
     def purge(self) -> None:
         for entry in list(self.queue):
-            if entry.state in (constants.READY, constants.BEHIND):
+            if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
                 self.queue.drop(entry)
         self.spool.drop()
         self.waiting = [entry.seq for entry in self.queue if entry.state == constants.PENDING]
@@ -205,6 +205,7 @@ BEFORE_ITS_TURN = [("append", 11), ("page out", 1), ("search", 7), ("release", 6
 @given(STEPS)
 @example(TWO_CONSUMERS)
 @example(BEFORE_ITS_TURN)
+@example([*BEFORE_ITS_TURN, ("purge", 0)])
 def test_every_message_comes_once_and_in_order(steps: list[tuple[str, int]]) -> None:
     before = (spool_room.READ_AHEAD, spool_room.RUN_BYTES)
     # Small, so that a short walk crosses every border.
