@@ -39,6 +39,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-matrix", action="store_true", help=said)
 
 
+def pytest_report_header() -> list[str]:
+    """Say which sources are newer than what was compiled of them: tests would try yesterday's code."""
+    if os.environ.get("SLUICE_PURE"):
+        return []
+    made_s = {path.parent: path.stat().st_mtime for path in ROOT.glob("broker/**/_linked*.so")}
+    sources = [
+        *ROOT.glob("broker/**/*.pyx"),
+        *(each.with_suffix(".py") for each in ROOT.glob("broker/**/*.pxd")),
+    ]
+    stale = sorted(
+        str(each.relative_to(ROOT)) for each in sources if each.exists() and _is_newer(each, made_s)
+    )
+    return [f"changed since it was compiled (make install): {', '.join(stale)}"] if stale else []
+
+
+def _is_newer(source: Path, made_s: dict[Path, float]) -> bool:
+    """Whether a source was changed after its package, or one around it, was linked."""
+    around = next((folder for folder in source.parents if folder in made_s), None)
+    return around is not None and source.stat().st_mtime > made_s[around]
+
+
 # How long an example takes is the machine's matter: one that was held for a moment says nothing of the code.
 settings.register_profile(
     "untimed",

@@ -32,8 +32,9 @@ class Consumer:
         self.reader: Reader | None = None
         # Whose it is: the connection, None for the broker's own; opaque.
         self.origin: object = None
-        # Only while a discipline deals: what it would hold then, `in_flight` to begin with, and what it may
-        # still be sent; one that can take no more after a message sets that to 0 itself.
+        # Only while a discipline deals: what it would hold then, `in_flight` to begin with and one more for
+        # each message that it is given (pre-settled ones are never in flight), and what it may still be sent;
+        # one that can take no more after a message sets that to 0 itself.
         self.load = 0
         self.left = 0
 

@@ -251,6 +251,16 @@ def test_a_small_backlog_differs_by_at_most_one(start_broker: StartBroker) -> No
         await_unsettled(broker, "few", [4, 4, 4, 4, 4])
 
 
+def test_a_burst_is_halved_by_two_with_credit_for_all_of_it(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Connection(broker.url) as connection:
+        for _ in range(2):
+            connection.receiver("burst", credit=100)
+        wait_until(lambda: len(consumers(broker, "burst")) == 2, 10, "two consumers")
+        produce(broker, "burst", 100)
+        await_unsettled(broker, "burst", [50, 50])
+
+
 def test_whose_credit_is_used_up_leaves_the_rest_to_the_others(start_broker: StartBroker) -> None:
     broker = start_broker()
     with Connection(broker.url) as connection:

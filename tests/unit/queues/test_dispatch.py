@@ -45,6 +45,23 @@ def test_a_small_backlog_is_dealt_out_evenly() -> None:
     assert sorted(taker.in_flight for taker in takers) == [2, 2, 3, 3]
 
 
+def test_what_comes_at_once_is_halved_by_two_with_credit_for_all_of_it() -> None:
+    takers = [Taker(100), Taker(100)]
+    fair(queue_of(100), list(takers), 0)
+    assert [len(taker.got) for taker in takers] == [50, 50]
+
+
+def test_what_is_sent_pre_settled_is_dealt_out_evenly_too() -> None:
+    class Presettled(Taker):
+        def send(self, entry: Entry) -> None:
+            super().send(entry)
+            self.in_flight -= 1
+
+    takers = [Presettled(100), Presettled(100)]
+    fair(queue_of(100), list(takers), 0)
+    assert [len(taker.got) for taker in takers] == [50, 50]
+
+
 def test_who_holds_less_is_served_first() -> None:
     rich, poor = Taker(1000, in_flight=8), Taker(1000)
     fair(queue_of(10), [rich, poor], 0)
