@@ -5,11 +5,38 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+from proton import Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+from proton.utils import BlockingConnection
+
+from broker.client.request import Management
 from broker.server.cells.directory import heaviest
 from broker.server.cells.place import VARIABLE
 from tests.wire.conftest import RunningBroker, wait_until
+
+CELLS = 3
+ARGS = ("--cells", str(CELLS))
+PAIRS = [(here, there) for here in range(CELLS) for there in range(CELLS) if here != there]
+POLICIES = """policies:
+  - match: "bounded.>"
+    flow_stop_count: 40
+    flow_resume_count: 20
+  - match: "kept.>"
+    durable: true
+  - match: "refusing.>"
+    auto_create: false
+  - match: "rows.>"
+    queue_type: stream
+    durable: true
+"""
 
 
 def pids_of(broker: RunningBroker) -> dict[int, int]:
@@ -47,3 +74,72 @@ def names_in(cell: int, cells: int, count: int, begin: str = "orders") -> list[s
     """Return names of queues that belong to a cell."""
     numbered = (f"{begin}.{number}" for number in range(count * cells * 20))
     return [name for name in numbered if heaviest(name, cells) == cell][:count]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Three cells that the tests of this module share."""
+    broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ARGS)
+    yield broker
+    broker.stop()
+    assert "Traceback" not in broker.log, broker.log
+
+
+def depths(broker: RunningBroker, cell: int) -> dict[str, int]:
+    """Return how many messages are in each queue of a cell."""
+    with Management(broker.url, cell=cell) as management:
+        body: Any = management.call(
+            "QUERY", "org.sluice.queue", body={"attributeNames": ["name", "depth_msgs"]}
+        ).body
+    return {str(name): int(depth) for name, depth in body["results"] if not str(name).startswith("$")}
+
+
+@contextmanager
+def settled_in(broker: RunningBroker, cell: int) -> Iterator[BlockingConnection]:
+    """A connection that has gone to a cell for its first link, and stays there."""
+    connection = BlockingConnection(broker.url, timeout=10)
+    connection.create_sender(names_in(cell, CELLS, 1, "first")[0])
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+class Flood(MessagingHandler):
+    """Connections that send to one queue whatever they may, after a first link to ``first``, if any."""
+
+    def __init__(self, url: str, name: str, connections: int, first: str = "") -> None:
+        super().__init__()
+        self.url, self.name, self.connections, self.first = url, name, connections, first
+        self.sent = self.accepted = self.closed = 0
+        self.opened: list[Any] = []
+
+    def on_start(self, event: Any) -> None:
+        for _ in range(self.connections):
+            connection = event.container.connect(self.url, reconnect=False)
+            self.opened.append(connection)
+            if self.first:
+                event.container.create_sender(connection, self.first, name="first")
+            event.container.create_sender(connection, self.name, name="flood")
+
+    def on_sendable(self, event: Any) -> None:
+        while event.sender.name == "flood" and event.sender.credit > 0:
+            event.sender.send(Message(self.sent))
+            self.sent += 1
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+
+    def on_connection_closed(self, event: Any) -> None:
+        self.closed += 1
+
+    def end(self, container: Container) -> None:
+        """Close all of them, and see them closed."""
+        for connection in self.opened:
+            connection.close()
+        deadline = time.monotonic() + 10
+        while self.closed < len(self.opened) and time.monotonic() < deadline:
+            container.process()
+        # Their sockets go with the turn after that.
+        container.process()
+        container.stop()

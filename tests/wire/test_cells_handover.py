@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,18 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached
 
-from broker.client.request import Management
-from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
+from tests.wire.cells import (
+    ARGS,
+    CELLS,
+    POLICIES,
+    Flood,
+    cells,
+    depths,
+    kill_cell,
+    names_in,
+    pids_of,
+    wait_for_cell,
+)
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     AMQP_HEADER,
@@ -38,33 +47,7 @@ from tests.wire.frames import (
 )
 from tests.wire.people import PASSWORDS, settings_for
 
-CELLS = 3
-ARGS = ("--cells", str(CELLS))
-POLICIES = """policies:
-  - match: "bounded.>"
-    flow_stop_count: 40
-    flow_resume_count: 20
-  - match: "kept.>"
-    durable: true
-"""
-
-
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """Three cells that the tests of this module share."""
-    broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ARGS)
-    yield broker
-    broker.stop()
-    assert "Traceback" not in broker.log, broker.log
-
-
-def depths(broker: RunningBroker, cell: int) -> dict[str, int]:
-    """Return how many messages are in each queue of a cell."""
-    with Management(broker.url, cell=cell) as management:
-        body: Any = management.call(
-            "QUERY", "org.sluice.queue", body={"attributeNames": ["name", "depth_msgs"]}
-        ).body
-    return {str(name): int(depth) for name, depth in body["results"] if not str(name).startswith("$")}
+__all__ = ["cells"]
 
 
 def test_twenty_queues_are_reached_from_one_address(cells: RunningBroker) -> None:
@@ -186,43 +169,6 @@ def test_the_user_goes_along_and_the_rules_hold(start_broker: StartBroker, tmp_p
             connection.close()
     assert "it goes on in cell" in broker.log
     assert not re.search(r"user (?!otto)\S+ by", broker.log)
-
-
-class Flood(MessagingHandler):
-    """Several connections, each of which sends to one queue whatever it may."""
-
-    def __init__(self, url: str, name: str, connections: int) -> None:
-        super().__init__()
-        self.url, self.name, self.connections = url, name, connections
-        self.sent = self.accepted = self.closed = 0
-        self.opened: list[Any] = []
-
-    def on_start(self, event: Any) -> None:
-        for _ in range(self.connections):
-            self.opened.append(event.container.connect(self.url, reconnect=False))
-            event.container.create_sender(self.opened[-1], self.name)
-
-    def on_sendable(self, event: Any) -> None:
-        while event.sender.credit > 0:
-            event.sender.send(Message(self.sent))
-            self.sent += 1
-
-    def on_accepted(self, event: Any) -> None:
-        self.accepted += 1
-
-    def on_connection_closed(self, event: Any) -> None:
-        self.closed += 1
-
-    def end(self, container: Container) -> None:
-        """Close all of them, and see them closed."""
-        for connection in self.opened:
-            connection.close()
-        deadline = time.monotonic() + 10
-        while self.closed < len(self.opened) and time.monotonic() < deadline:
-            container.process()
-        # Their sockets go with the turn after that.
-        container.process()
-        container.stop()
 
 
 @pytest.mark.parametrize("cell", range(CELLS))

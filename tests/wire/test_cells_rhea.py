@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.wire.cells import names_in
+from tests.wire.cells import depths, names_in
 from tests.wire.conftest import StartBroker
-from tests.wire.test_cells_handover import depths
 from tests.wire.test_rhea import Rhea, node
 
 pytestmark = [pytest.mark.wire, pytest.mark.clients]
