@@ -27,7 +27,9 @@ from broker.config.fields import (
     unknown_key,
 )
 from broker.config.node_types import (
+    NO_CELL,
     REJECT_AFTER,
+    CellNumber,
     DuplicateWindow,
     Factor,
     FlowControl,
@@ -168,6 +170,13 @@ class NodeSettings:
         argument="x-partitions",
     )
     durable: bool = setting(Flag(), False, "The node and its durable messages survive a restart")
+    cell: int = setting(
+        CellNumber(),
+        NO_CELL,
+        "Which of several cells nodes of this pattern belong to, for a policy alone. It is decided when a"
+        " node is made; one that is there stays where it is, until `sluice cluster move`",
+        shown="the cell that the name decides",
+    )
     max_count: int = setting(Count(), 0, "Hard limit in messages; 0 means none", argument="qpid.max_count")
     max_size: int = setting(
         Size(),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from broker.config.cells import MOST_CELLS
 from broker.config.fields import Count, Duration, Schema, Size, Word
 from broker.units import KB, show
 
@@ -18,6 +19,9 @@ Value = int | float | str
 # `flow_control: {}`: EMS takes 256 KB where the property is present without a value.
 EMS_STOP_BYTES = 256 * KB
 
+
+# No cell is said.
+NO_CELL = -1
 
 # Days in RabbitMQ's units.
 DAYS = {"D": 1, "M": 30, "Y": 365}
@@ -47,6 +51,26 @@ class FlowControl:
         assert isinstance(sizes, list)
         empty: list[Schema] = [{"type": "boolean"}, {"type": "null"}, {"type": "object", "maxProperties": 0}]
         return {"anyOf": [*empty, {"const": ""}, *sizes]}
+
+
+@dataclass(frozen=True, slots=True)
+class CellNumber:
+    """The number of one of several cells; empty for none, which is -1."""
+
+    label = "number of a cell"
+
+    def parse(self, value: object) -> int:
+        """Parse a number, or its text. ValueError unless it is from 0 to 63."""
+        if value is None or value == "":
+            return NO_CELL
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = int(value[:9])
+        if value == NO_CELL and not isinstance(value, bool):
+            return NO_CELL
+        return Count(0, MOST_CELLS - 1).parse(value)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "null"}, Count(0, MOST_CELLS - 1).schema()]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
 
 
 # What a node is itself: what takes from it may be something else.
-_NOT_OF_PARTS = frozenset({"kind", "queue_type", "partitions"})
+_NOT_OF_PARTS = frozenset({"kind", "queue_type", "partitions", "cell"})
 
 
 def _by_topic(settings: Iterable[Setting], topic: str) -> list[Setting]:

@@ -30,6 +30,7 @@ SUBSCRIPTION = "subscription"
 _NOT_THEIRS = {
     "auto_create": "a subscription comes with its receiver: auto_create is a topic's",
     "durable": "a subscription is durable if its receiver asks for it: durable is a topic's",
+    "cell": "a subscription is where its topic is: cell is a topic's",
 }
 
 

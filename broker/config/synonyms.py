@@ -26,6 +26,9 @@ PASSED_OVER = frozenset(
     )
 )
 
+# Settings that only a policy may have: all cells read the same policies, and a node's arguments are in one.
+OF_POLICIES = frozenset({"cell"})
+
 # Qpid's words for a queue that is full; `none` leaves it to the broker.
 POLICY_TYPES = {
     "reject": "reject",
@@ -59,9 +62,11 @@ def from_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 def argument_key(argument: str) -> str:
     """Find our key for a declare argument. SettingError if there is none."""
     key = ARGUMENTS.get(argument, argument)
+    if key in OF_POLICIES:
+        raise SettingError(f"{key}: only a policy can say this, for all cells read the same ones", argument)
     if key in FIELDS:
         return key
-    known = [*ARGUMENTS, *FIELDS]
+    known = [*ARGUMENTS, *FIELDS.keys() - OF_POLICIES]
     raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)
 
 

@@ -16,7 +16,7 @@ from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.errors import ConflictError, ElsewhereError, NotFoundError, OperatorError, SluiceError
+from broker.errors import ConflictError, NotFoundError, OperatorError, SluiceError
 from broker.manage.access import TEMPORARY
 from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
@@ -55,7 +55,7 @@ class Nodes:
         self._hold = hold
         self._totals = totals
         self.own: dict[str, NodeSettings] = {}
-        self.elsewhere: Callable[[str], ElsewhereError | None] = lambda name: None
+        self.elsewhere: Callable[[str], OperatorError | None] = lambda name: None
         self.on_create: OnNode = _ignore
         self.on_delete: OnNode = _ignore
         self.aside = Aside(engine, lambda: resolve({}, policies.defaults))
@@ -404,7 +404,7 @@ class Nodes:
         return effective
 
     def _check_place(self, name: str) -> None:
-        """ElsewhereError if a node of that name belongs to another cell."""
+        """ElsewhereError if a node of that name belongs to another cell, ConflictError if it is about to."""
         error = self.elsewhere(name)
         if error is not None:
             raise error

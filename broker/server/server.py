@@ -60,6 +60,7 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.cells.directory import CellDirectory
 from broker.server.cells.neighbours import NeighbourPort, Neighbours
 from broker.server.cells.place import CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
@@ -146,6 +147,7 @@ class Server:
         cell: OwnedCell | None = None,
         cluster: ClusterView | None = None,
         place: CellPlace | None = None,
+        directory: CellDirectory | None = None,
     ) -> None:
         self.settings = settings
         # One of several cells on this machine, with the sockets that all of them share.
@@ -157,6 +159,8 @@ class Server:
         self.hands_over = False
         self.asked_to_stop = False
         self.successor = ""
+        # Told once settings and policies have been read again.
+        self.on_reloaded: Callable[[], None] = lambda: None
         self._output = output
         self._reload_settings = reload
         # Signals to reload that came since the last reload ended.
@@ -214,9 +218,9 @@ class Server:
         selector.MAX_LENGTH = settings.limits.max_selector_length
         selector.MAX_DEPTH = settings.limits.max_selector_depth
         self.container = Container(self.engine, self.model, roster, settings)
-        if place is not None:
-            self.container.join(place.name, place.directory)
-            self.model.nodes.elsewhere = place.elsewhere
+        if place is not None and directory is not None:
+            self.container.join(place.name, directory)
+            self.model.nodes.elsewhere = directory.elsewhere
         self.reactor = Reactor(self.container, self.admission)
         self._neighbours: Neighbours | None = None
         self._neighbour_port: NeighbourPort | None = None
@@ -558,6 +562,7 @@ class Server:
         self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
+        self.on_reloaded()
         if settings.flow.defaults.flow_control != self.engine.topology.flow_control:
             self.engine.topology.switch_flow(settings.flow.defaults.flow_control)
 

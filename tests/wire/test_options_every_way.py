@@ -61,6 +61,7 @@ TESTED_ELSEWHERE = {
     *("dead_letter_address", "dead_letter_expired", "max_delivery_count", "duplicate_window"),
     *("duplicate_window_count", "message_ttl", "max_ttl", "expire_after", "non_destructive"),
     *("last_value_key", "last_value_position", "queue_type", "max_age", "partitions"),
+    "cell",
 }
 
 

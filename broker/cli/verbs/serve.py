@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         if cells > 1:
             from broker.server.cells.supervisor import Supervisor
 
-            return Supervisor(settings, cells, _words(args), output).run()
+            return Supervisor(settings, cells, _words(args), output, load).run()
         check_single(settings.data)
         if settings.cluster.is_configured:
             from broker.server.member import serve_member

@@ -12,6 +12,8 @@ from types import FrameType
 
 from broker import __version__
 from broker.config.broker import Settings
+from broker.server.cells.control import CellControl
+from broker.server.cells.membership import CellMembership
 from broker.server.cells.place import CellPlace, settings_of
 from broker.server.logging.output import Output
 from broker.server.server import Server, raise_descriptor_limit
@@ -28,9 +30,18 @@ def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output,
     for fd in place.descriptors:
         os.set_inheritable(fd, False)
     threading.Thread(target=_end_with, args=(place.life,), name="supervisor", daemon=True).start()
-    server = Server(settings_of(settings, place), lambda: settings_of(load(), place), output, place=place)
+    directory = place.read_directory()
+    server = Server(
+        settings_of(settings, place, directory),
+        lambda: settings_of(load(), place, directory),
+        output,
+        place=place,
+        directory=directory,
+    )
     log.info("limits %s", server.budgets)
+    membership = CellMembership(server, place, directory, CellControl(place.control))
     try:
+        membership.settle()
         server.start()
     except BaseException:
         server.close()
@@ -40,6 +51,7 @@ def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output,
     with suppress(OSError):
         os.write(place.ready, b"!")
     os.close(place.ready)
+    membership.start()
     server.run()
     log.info("cell %d has stopped", place.number)
 

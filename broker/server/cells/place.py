@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from broker.config.broker import Settings
-from broker.errors import ElsewhereError
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.layout import folder_of, socket_of
+from broker.server.cells.table import PlacementTable, read_table
 
 VARIABLE = "SLUICE_CELL_PLACE"
 
@@ -22,7 +22,8 @@ class CellPlace:
 
     Inherited descriptors: ``listeners`` listen for clients, in the order of the settings, ``http`` for HTTP
     and ``neighbours`` for the other cells; ``ready`` is written to once the cell serves; ``life`` ends when
-    the supervisor does. ``data`` is the directory that has all cells.
+    the supervisor does; ``control`` is a line to it and back. ``data`` is the directory that has all cells.
+    ``proposed`` is the file of a table that all cells are asked about before any serves, empty for none.
     """
 
     number: int
@@ -34,6 +35,8 @@ class CellPlace:
     neighbours: int
     ready: int
     life: int
+    control: int
+    proposed: str
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> CellPlace | None:
@@ -51,23 +54,19 @@ class CellPlace:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The descriptors that the cell's process inherits."""
-        return (*self.listeners, self.http, self.neighbours, self.ready, self.life)
+        return (*self.listeners, self.http, self.neighbours, self.ready, self.life, self.control)
 
-    @property
-    def directory(self) -> CellDirectory:
-        """The directory of nodes as this cell asks it."""
-        return CellDirectory(self.number, self.cells)
+    def read_directory(self) -> CellDirectory:
+        """Return the directory of nodes as this cell asks it. OperatorError where it can't be read."""
+        return CellDirectory(self.number, self.cells, self.read_table())
+
+    def read_table(self) -> PlacementTable:
+        """Read the table that is in force. OperatorError where it can't be read."""
+        return read_table(Path(self.data), self.cells)
 
     def socket_of(self, cell: int) -> Path:
         """Return the path of the socket at which a cell hears the others."""
         return socket_of(Path(self.data), cell)
-
-    def elsewhere(self, name: str) -> ElsewhereError | None:
-        """Return the error where a node of that name belongs to another cell."""
-        cell = self.directory.cell_of(name)
-        if cell == self.number:
-            return None
-        return ElsewhereError(f"'{name}' belongs to cell {cell}, and this is cell {self.number}", cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,8 @@ class InheritedSockets:
         return cls(listeners, socket.socket(fileno=place.http), socket.socket(fileno=place.neighbours))
 
 
-def settings_of(settings: Settings, place: CellPlace) -> Settings:
+def settings_of(settings: Settings, place: CellPlace, directory: CellDirectory) -> Settings:
     """Return one cell's settings: its own folder, and of routes, bridges and channels those of its nodes."""
-    directory = place.directory
 
     def is_here(name: str) -> bool:
         return directory.cell_of(name) == place.number

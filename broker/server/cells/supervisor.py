@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from logging import LogRecord
@@ -29,10 +29,13 @@ from broker.config.patterns import is_pattern
 from broker.config.policy_files import load_policies
 from broker.errors import OperatorError
 from broker.loggers import ROOT
+from broker.server.cells.control import ControlLine
 from broker.server.cells.directory import CellDirectory
+from broker.server.cells.keeper import DirectoryKeeper
 from broker.server.cells.layout import CellsDirectory, socket_of
 from broker.server.cells.place import VARIABLE, CellPlace
 from broker.server.cells.sockets import neighbour_socket
+from broker.server.cells.table import PlacementTable, patterns_of, read_table
 from broker.server.cluster.listening import listening_socket
 from broker.server.logging.formats import JsonFormatter
 from broker.server.logging.output import Output
@@ -48,6 +51,8 @@ FIRST_PAUSE_NS, LONGEST_PAUSE_NS, SOUND_NS = SECOND_NS // 10, 10 * SECOND_NS, 30
 # How long a cell may take to stop beyond what its clients are given; then it is killed.
 STOP_NS = 20 * SECOND_NS
 TICK_S = 1.0
+# How long cells may take to say which names stay with them.
+DECIDE_NS = 10 * SECOND_NS
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +64,7 @@ class _Cell:
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
     ready: int = -1
+    control: ControlLine | None = None
     is_ready: bool = False
     # Whether it has ever served: one that can't at the first start ends the start of all.
     has_served: bool = False
@@ -84,18 +90,31 @@ class Supervisor:
     Raises OperatorError where the settings, the directory or a port refuse.
     """
 
-    def __init__(self, settings: Settings, cells: int, words: Sequence[str], output: Output | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cells: int,
+        words: Sequence[str],
+        output: Output | None,
+        load: Callable[[], Settings] | None = None,
+    ) -> None:
         self._settings = settings
+        self._load = load
         self._count = cells
         self._words = words
         self._output = output
         self._name = f"sluice-{uuid.uuid4()}"
         self._directory: CellsDirectory | None = None
+        self._keeper: DirectoryKeeper | None = None
+        # The file of a table that cells are asked about as they start; and until when those that run are.
+        self._proposed = ""
+        self._deciding_ns = 0
         self._ports = _Ports()
         self._cells: list[_Cell] = []
         self._stopping_ns = 0
         self._status = 0
         self._is_told = False
+        self._is_reloading = False
         # Written to by signals; and a pipe whose end tells the cells that this process is gone.
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._life, self._living = os.pipe2(os.O_CLOEXEC)
@@ -124,11 +143,16 @@ class Supervisor:
         check_settings(settings, self._count)
         for text in check(settings):
             log.warning("%s", text)
-        load_policies(settings.policies)
+        patterns = patterns_of(load_policies(settings.policies), self._count)
         self._directory = CellsDirectory(settings.data, self._count)
         self._open_ports(settings)
         for number in range(self._count):
             self._cells.append(_Cell(number, neighbour_socket(socket_of(settings.data, number))))
+        self._keeper = DirectoryKeeper(settings.data, self._count, self._send_line)
+        wanted = PlacementTable(self._count, patterns)
+        if not wanted.says_like(self._keeper.table):
+            # Before anybody is let in the cells say which names stay where they are.
+            self._proposed = str(self._keeper.propose(wanted))
 
     def _open_ports(self, settings: Settings) -> None:
         ports = self._ports
@@ -162,12 +186,7 @@ class Supervisor:
             self._stop()
 
         def on_reload(_number: int, _frame: FrameType | None) -> None:
-            for cell in self._cells:
-                if cell.is_ready and cell.process is not None and cell.process.poll() is None:
-                    cell.process.send_signal(signal.SIGHUP)
-                else:
-                    # It would end one that doesn't listen for it yet, which may have read its files already.
-                    cell.reloads = True
+            self._is_reloading = True
 
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, on_stop)
@@ -179,6 +198,75 @@ class Supervisor:
             text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+    # --- the directory
+
+    def _reload(self) -> None:
+        """Have all cells read settings and policies again; first where queues belong, if that has changed."""
+        self._is_reloading = False
+        self._look_again()
+        if not self._deciding_ns:
+            self._pass_reload_on()
+
+    def _look_again(self) -> None:
+        """Ask the cells about another table, if policies say otherwise than the one in force."""
+        try:
+            self._propose_places()
+        except OperatorError as fault:
+            log.error("where queues belong stays as it was: %s", "; ".join(str(fault).splitlines()))
+
+    def _propose_places(self) -> None:
+        keeper = self._keeper
+        if keeper is None or keeper.is_deciding:
+            return
+        settings = self._settings if self._load is None else self._load()
+        wanted = PlacementTable(
+            keeper.table.cells, patterns_of(load_policies(settings.policies), self._count)
+        )
+        if not wanted.says_like(keeper.table):
+            keeper.propose(wanted)
+            self._deciding_ns = time.monotonic_ns() + DECIDE_NS
+
+    def _decide(self, now_ns: int) -> None:
+        """Go on once cells have been asked: the decision is taken, or one hasn't answered in time."""
+        keeper = self._keeper
+        if keeper is None or not self._deciding_ns:
+            return
+        if keeper.is_deciding and now_ns >= self._deciding_ns:
+            keeper.cancel("a cell hasn't answered; it is looked at again with the next reload")
+        if not keeper.is_deciding:
+            self._deciding_ns = 0
+            self._pass_reload_on()
+
+    def _pass_reload_on(self) -> None:
+        for cell in self._cells:
+            if cell.is_ready and cell.process is not None and cell.process.poll() is None:
+                cell.process.send_signal(signal.SIGHUP)
+            else:
+                # It would end one that doesn't listen for it yet, which may have read its files already.
+                cell.reloads = True
+
+    def _send_line(self, cell: int, line: Mapping[str, object]) -> None:
+        control = self._cells[cell].control
+        if control is not None:
+            control.send(line)
+
+    def _on_control(self, cell: _Cell) -> None:
+        if cell.control is None or self._keeper is None:
+            return
+        cell.control.flush()
+        lines = cell.control.read()
+        if lines is None:
+            cell.control.close()
+            cell.control = None
+            return
+        for line in lines:
+            if line.get("do") == "places":
+                self._look_again()
+            else:
+                self._keeper.on_line(cell.number, line)
+        if not self._keeper.is_deciding:
+            self._proposed = ""
 
     # --- one turn
 
@@ -195,18 +283,27 @@ class Supervisor:
                 if fd >= 0:
                     poll.register(fd, select.POLLIN)
                     by_fd[fd] = cell
+            if cell.control is not None:
+                fd = cell.control.sock.fileno()
+                poll.register(fd, select.POLLIN | (select.POLLOUT if cell.control.is_full else 0))
+                by_fd[fd] = cell
         for fd, _ in poll.poll(self._timeout_s() * 1000):
             if fd == self._woken:
                 with suppress(BlockingIOError):
                     os.read(fd, 1024)
             elif fd == by_fd[fd].ready:
                 self._on_word(by_fd[fd])
+            elif fd != by_fd[fd].pidfd:
+                self._on_control(by_fd[fd])
+        if self._is_reloading:
+            self._reload()
         now_ns = time.monotonic_ns()
         for cell in self._cells:
             if cell.process is not None and cell.process.poll() is not None:
                 self._on_end(cell, cell.process.returncode, now_ns)
             elif cell.process is None and not self._stopping_ns and now_ns >= cell.due_ns:
                 self._start(cell)
+        self._decide(now_ns)
         if self._stopping_ns and now_ns >= self._stopping_ns:
             self._kill_late()
         if self._is_told:
@@ -223,6 +320,8 @@ class Supervisor:
 
     def _start(self, cell: _Cell) -> None:
         ready, said = os.pipe2(os.O_CLOEXEC)
+        here, there = socket.socketpair()
+        here.setblocking(False)
         place = CellPlace(
             cell.number,
             self._count,
@@ -233,6 +332,8 @@ class Supervisor:
             cell.neighbours.fileno(),
             said,
             self._life,
+            there.fileno(),
+            self._proposed,
         )
         environment = {**os.environ, VARIABLE: place.written()}
         # The service manager hears of all cells by this process alone.
@@ -244,11 +345,14 @@ class Supervisor:
             )
         except OSError as fault:
             os.close(ready)
+            here.close()
             log.error("cell %d can't be started: %s", cell.number, fault)
             self._wait(cell, time.monotonic_ns())
             return
         finally:
             os.close(said)
+            there.close()
+        cell.control = ControlLine(here)
         cell.pidfd = os.pidfd_open(cell.process.pid)
         cell.ready = ready
         cell.is_ready = False
@@ -306,7 +410,10 @@ class Supervisor:
         for fd in (cell.pidfd, cell.ready):
             if fd >= 0:
                 os.close(fd)
+        if cell.control is not None:
+            cell.control.close()
         cell.process, cell.pidfd, cell.ready, cell.is_ready = None, -1, -1, False
+        cell.control = None
 
     def _send(self, number: signal.Signals) -> None:
         for cell in self._cells:
@@ -335,7 +442,9 @@ def check_settings(settings: Settings, cells: int) -> None:
     """Raise OperatorError for settings that several cells can't have."""
     if settings.cluster.is_configured:
         raise OperatorError("cells: a member of a replicated cell is one cell; leave out cluster: or cells:")
-    directory = CellDirectory(0, cells)
+    patterns = patterns_of(load_policies(settings.policies), cells)
+    names = read_table(settings.data, cells).names
+    directory = CellDirectory(0, cells, PlacementTable(cells, patterns, names))
     for bridge in settings.bridges:
         source, target = directory.cell_of(bridge.source), directory.cell_of(bridge.target)
         if source != target:
