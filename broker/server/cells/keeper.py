@@ -57,12 +57,12 @@ class DirectoryKeeper:
 
     def propose(self, table: PlacementTable) -> Path:
         """Ask all cells what would have to be elsewhere by a table; return its file. It is in force once all
-        have answered: names of nodes that are there stay where they are.
+        have answered: names of nodes that are there stay where they are. OSError where it can't be written.
         """
+        path = write_table(self._data, table, PROPOSED)
         self._proposed = table
         self._round += 1
         self._told = {}
-        path = write_table(self._data, table, PROPOSED)
         for cell in range(self._cells):
             self._send(cell, {"propose": self._round})
         return path
@@ -88,7 +88,10 @@ class DirectoryKeeper:
         patterns = CellDirectory(0, self._cells, bare)
         # A name that would be there anyway needs no line, unless a cell may yet ask about its move.
         needed = {key: each for key, each in names.items() if each.move or patterns.cell_of(key) != each.cell}
-        self._take(PlacementTable(proposed.cells, proposed.patterns, needed, self.table.edition + 1))
+        try:
+            self._take(PlacementTable(proposed.cells, proposed.patterns, needed, self.table.edition + 1))
+        except OSError as fault:
+            self.cancel(f"the directory can't be written: {fault.strerror}")
         (self._data / PROPOSED).unlink(missing_ok=True)
 
     # --- lines of cells
@@ -122,9 +125,7 @@ class DirectoryKeeper:
         try:
             self._take(self.table.with_names({key: NamedPlace(to, move)}), first=to)
         except OSError as fault:
-            # Whether it is written is unknown: nothing more is decided, and all begin anew by what is there.
-            log.critical("the directory of cells can't be written: %s; stopping all", fault)
-            raise
+            return {"done": False, "reason": f"the directory can't be written: {fault.strerror}"}
         log.info("'%s' belongs to cell %d from now on, and not to cell %d", key, to, cell)
         return {"done": True}
 
@@ -141,7 +142,14 @@ class DirectoryKeeper:
         return CellDirectory(0, self._cells, self.table).cell_of(key)
 
     def _take(self, table: PlacementTable, first: int = 0) -> None:
-        write_table(self._data, table)
+        try:
+            write_table(self._data, table)
+        except OSError as fault:
+            if read_table(self._data, self._cells).edition == table.edition:
+                # It is there, and may be gone after a power cut: nobody may act by it, nor by the one before.
+                log.critical("the directory of cells can't be synced: %s; stopping all", fault)
+                raise SystemExit(1) from fault
+            raise
         self.table = table
         for cell in sorted(range(self._cells), key=lambda each: each != first):
             self._send(cell, {"directory": table.edition})

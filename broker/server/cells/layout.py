@@ -35,6 +35,21 @@ def socket_of(data: Path, cell: int) -> Path:
     return data / f"cell-{cell}.sock"
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and to the disk. OSError where it can't be."""
+    made = path.with_name(f".{path.name}")
+    with made.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def cells_in(data: Path) -> int:
     """Return how many cells a data directory holds; 0 where it isn't one of several cells.
 
@@ -107,17 +122,7 @@ def _check_empty(data: Path) -> None:
 
 def _write_marker(data: Path, cells: int) -> None:
     """Write it whole or not at all, and to the disk before any cell has data."""
-    made = data / f".{MARKER}"
-    with made.open("w") as file:
-        file.write(json.dumps({"version": VERSION, "cells": cells}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(data / MARKER)
-    folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_whole(data / MARKER, json.dumps({"version": VERSION, "cells": cells}).encode() + b"\n")
 
 
 def _other_number(data: Path, there: int, wanted: int) -> str:

@@ -60,10 +60,9 @@ class CellMembership:
             cell = node.settings.cell
             if cell >= 0 and cell != self._place.number and self._directory.cell_of(node.name) != cell:
                 log.warning(
-                    "'%s' is in cell %d and stays there, though %s says cell: %d: it was there before;"
-                    " 'sluice cluster move %s %d' moves it",
+                    "'%s' is in cell %d and stays there, though %s says cell: %d: it was there before"
+                    " the policy; to have it there, drain and delete it, and make it again",
                     *(node.name, self._place.number, node.origins.get("cell") or "a policy", cell),
-                    *(node.name, cell),
                 )
 
     def _reloaded(self) -> None:

@@ -212,7 +212,7 @@ class Supervisor:
         """Ask the cells about another table, if policies say otherwise than the one in force."""
         try:
             self._propose_places()
-        except OperatorError as fault:
+        except (OperatorError, OSError) as fault:
             log.error("where queues belong stays as it was: %s", "; ".join(str(fault).splitlines()))
 
     def _propose_places(self) -> None:

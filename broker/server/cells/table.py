@@ -7,13 +7,13 @@ disk before anybody acts by it; the cells read it. Where it isn't there the hash
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.config.policies import PolicySet
 from broker.errors import OperatorError
+from broker.server.cells.layout import write_whole
 
 NAME = "directory.json"
 VERSION = 1
@@ -101,17 +101,7 @@ def read_proposed(path: Path) -> PlacementTable:
 
 def write_table(data: Path, table: PlacementTable, name: str = NAME) -> Path:
     """Write a table, whole or not at all, and to the disk; return its path. OSError where it can't be."""
-    made = data / f".{name}"
-    with made.open("wb") as file:
-        file.write(table.encoded())
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(data / name)
-    folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_whole(data / name, table.encoded())
     return data / name
 
 

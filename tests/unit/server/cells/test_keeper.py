@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -196,3 +199,56 @@ def test_a_policy_that_names_no_cell_there_is_is_refused_with_its_line() -> None
     policies = parse_policies("policies:\n  - match: a\n    cell: 3\n", "p.yaml")
     with pytest.raises(OperatorError, match=r"p.yaml:3:\d+: cell: 3 of 'a', and there are 3 cells"):
         patterns_of(policies, CELLS)
+
+
+@pytest.mark.parametrize("at", ["replace", "fsync"])
+def test_what_can_not_be_written_is_not_decided(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """By a move or by a policy, at the question or at the decision; and it can be asked for again."""
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patched = (Path, "replace", failing) if at == "replace" else (os, "fsync", failing)
+    to = (owner() + 1) % CELLS
+    table = PlacementTable(CELLS, (("orders", to),))
+    with monkeypatch.context() as patch:
+        patch.setattr(*patched)
+        answer = cells.commit(owner(), "orders", to)
+        assert not answer["done"]
+        assert answer["reason"] == "the directory can't be written: No space left on device"
+        with pytest.raises(OSError, match="No space"):
+            cells.keeper.propose(table)
+    assert not cells.keeper.is_deciding
+    cells.keeper.propose(table)
+    cells.said.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(*patched)
+        tell_all(cells)
+    assert [list(line) for _, line in cells.said] == [["cancel"]] * CELLS
+    assert cells.cell_of("orders") == owner()
+    cells.keeper.propose(table)
+    tell_all(cells)
+    assert cells.cell_of("orders") == to
+
+
+def test_what_is_written_and_can_not_be_synced_ends_all(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is there after a power cut nobody knows."""
+    fsync = os.fsync
+
+    def failing(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(SystemExit):
+        cells.commit(owner(), "orders", (owner() + 1) % CELLS)
+
+
+def tell_all(cells: Cells) -> None:
+    for cell in range(CELLS):
+        cells.keeper.on_line(cell, {"do": "told", "keys": []})
