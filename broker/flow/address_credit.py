@@ -62,7 +62,11 @@ class AddressCredit(AllocatorPort):
             budget.accounts.append(account)
         self.accounts.append(account)
         if self.gate.stop_msgs and window_max > 0:
-            account.set_window(max(min(account.window, self.gate.stop_msgs // len(self.accounts)), 1))
+            part = max(self.gate.stop_msgs // len(self.accounts), 1)
+            if part < account.window:
+                account.set_window(part)
+                account.began = part
+                account.sharers = len(self.accounts)
         if window_max > 0:
             self.wait(account, now_ns)
         return account

@@ -1,18 +1,20 @@
 """The credit that each producer of an address is granted.
 
-    credit = min(window - outstanding - pending,   what the link has earned and doesn't hold
+    credit = min(window - outstanding - held,      what the link has earned and doesn't hold, nor what it sent
+                                                   that waits for its settlement
                  max-min share,                    among those in line with it; at least a batch
-                 room of the own gate,            without the reserve for high priorities
+                 room of the own gate,             without the part kept for high priorities
                  room of every subscription's gate,    (`priority_reserve`), unless it is urgent
                  room of memory,
                  room of every budget on disk,
                  room of the connection's budget)
 
 A link's window begins at `initial_credit`, and at most at `flow_stop_count` divided by the links there
-are (``AddressCredit.open``); it doubles each time the link has used what it had. ``CreditAllocator.terms``
-returns these numbers for one producer. A gate's room (``flow/gate.py``) is its stop threshold less depth and
-promises, in messages, or in bytes by the size of the link's messages so far. This file knows no Proton, no
-clock, no disk.
+are (``AddressCredit.open``); it doubles each time the link has used half of it. Credit is taken back from
+links that don't use it while others wait; such a link rests and is tried again with a window of its part of
+the room, at most `initial_credit` (reclaim.py). ``CreditAllocator.terms`` returns these numbers for one
+producer. A gate's room (``flow/gate.py``) is its stop threshold less depth and promises, in messages, or in
+bytes by the size of the link's messages so far. This file knows no Proton, no clock, no disk.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ cdef class AllocatorPort:
 cdef class ProducerCredit:
     cdef public AllocatorPort allocator
     cdef public Port port
-    cdef public long window_max, initial, window, low
+    cdef public long window_max, initial, window, low, began, sharers
     cdef public long outstanding, withdrawn, held, used, used_mark
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, granted_ns, blocked_since_ns

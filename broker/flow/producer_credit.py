@@ -147,6 +147,9 @@ class ProducerCredit:
         self.initial = min(initial, window_max)
         self.window = self.initial
         self.low = self.window >> 1
+        # What its window began at, and how many links parted the threshold then, 0 where none had to.
+        self.began = self.window
+        self.sharers = 0
         self.outstanding = 0
         self.withdrawn = 0
         # Messages taken whose settlement waits: they count against the window.

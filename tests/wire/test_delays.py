@@ -168,7 +168,10 @@ def test_the_open_and_the_link_offer_it(broker: RunningBroker) -> None:
         connection.close()
 
 
-KEPT = "policies:\n  - {match: kept, durable: true, redelivery_delay: 2s}\n"
+KEPT = """policies:
+  - {match: kept, durable: true, redelivery_delay: 2s}
+  - {match: later, durable: true}
+"""
 
 
 @pytest.mark.parametrize("how", ["in order", "killed"])
@@ -218,6 +221,9 @@ def test_a_failed_delivery_waits_on_after_a_restart(
     failed = now_ms()
     blocking.close()
     await_number(broker, "kept", "delayed_msgs", 1)
+    with Connection(broker.url) as connection:
+        # Nobody is told when a failed delivery is on disk, but all before an accepted message is.
+        assert sent(connection.sender("later"), message({}, "y", durable=True)) == []
     stopped(broker, how)
     again = start_broker("", KEPT, data)
     with Connection(again.url) as connection:

@@ -42,11 +42,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(answer: ask.Row, asked: str | None) -> Iterator[str]:
-    """Yield the sentence and, where it is the one link that was asked for, the terms of its credit."""
+    """Yield the sentence and, of the one link that was asked for, where its window is from, and its terms."""
     yield str(answer["sentence"])
     terms = cast("list[ask.Row]", answer.get("terms") or [])
     if terms and asked is not None and asked in (answer.get("link"), answer.get("link_id")):
-        yield f"  The further credit it gets is the least of: {', '.join(_term(term) for term in terms)}."
+        if answer.get("window"):
+            yield f"  {answer['window']}"
+        yield f"  Beyond what it holds it gets the least of: {', '.join(_term(term) for term in terms)}."
 
 
 def _term(term: ask.Row) -> str:

@@ -294,6 +294,22 @@ def terms(link: ProducerView, node: Node) -> list[dict[str, str | int | None]]:
     ]
 
 
+def window_of(link: ProducerView) -> str:
+    """Return a sentence on where the link's window comes from; empty where it has none."""
+    account = link.account
+    if account is None or account.closed or account.window_max == 0:
+        return ""
+    began = "its initial_credit"
+    if account.sharers == 1:
+        began = "flow_stop_count"
+    elif account.sharers:
+        began = f"flow_stop_count divided by the {account.sharers:,} links there were"
+    return (
+        f"Its window is {account.window:,}: it began at {account.began:,}, {began}; it doubles, to"
+        f" {account.window_max:,} at most, each time half of it is used, and falls when it lies idle."
+    )
+
+
 def refusal(link: ProducerView, node: Node) -> str:
     """What else may become of a parked message: a part of ``frees``, empty for nothing."""
     if node.hot.when_full != constants.FULL_REJECT_AFTER or link.window or not link.parked or link.presettled:

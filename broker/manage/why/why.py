@@ -15,7 +15,16 @@ from broker.manage.why.consumer import is_held_up
 from broker.manage.why.consumer import of_consumer as consumer_reason
 from broker.manage.why.delays import sentence_of
 from broker.manage.why.last_values import sentence_of as sentence_on_values
-from broker.manage.why.producer import TRANSACTION, WhyContext, ended, gate_bar, of_gates, refusal, terms
+from broker.manage.why.producer import (
+    TRANSACTION,
+    WhyContext,
+    ended,
+    gate_bar,
+    of_gates,
+    refusal,
+    terms,
+    window_of,
+)
 from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, messages, span
 from broker.units import SECOND_NS
@@ -31,7 +40,8 @@ LONG_S = 1.0
 class Why:
     """One answer. ``subject`` is producer, consumer or node; ``eta_s`` is None where nobody can tell, and
     ``eta_error`` is how far such forecasts were off lately, as a part of what came true. ``terms`` are the
-    numbers whose least is a producer's credit (``producer.terms``).
+    numbers whose least is a producer's further credit (``producer.terms``), and ``window`` says where its
+    window comes from.
     """
 
     subject: str
@@ -49,6 +59,7 @@ class Why:
     peer: str = ""
     blocked_s: float | None = None
     eta_error: float | None = None
+    window: str = ""
     terms: list[dict[str, str | int | None]] = field(default_factory=list)
 
 
@@ -59,15 +70,18 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
         if link.credit > link.window:
             text = f"it has {link.credit:,} credits, and a window of {link.window:,} now, since it lay idle"
         reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
-        return replace(_answer("producer", link, node, reason, "may send"), terms=terms(link, node))
+        return _with_credit(_answer("producer", link, node, reason, "may send"), link, node)
     reason = producer_reason(link, node, around)
     reason = replace(reason, frees=reason.frees + refusal(link, node))
     waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
     since_ns = link.blocked_since_ns or link.last_used_ns
     answer = _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
     more = sentence_of(node, around.now_ns) + sentence_on_values(node)
-    answer = replace(answer, sentence=answer.sentence + more)
-    return replace(answer, terms=terms(link, node))
+    return _with_credit(replace(answer, sentence=answer.sentence + more), link, node)
+
+
+def _with_credit(answer: Why, link: ProducerView, node: Node) -> Why:
+    return replace(answer, window=window_of(link), terms=terms(link, node))
 
 
 def of_consumer(

@@ -329,11 +329,13 @@ def test_why_of_one_link_prints_the_terms_of_its_credit(
         {"name": "gate", "msgs": 0, "gate": "orders"},
         {"name": "memory", "msgs": None, "gate": "memory_limit"},
     ]
-    fake.answers["why"] = {"answers": [{"sentence": "It waits.", "link": "s1", "terms": terms}]}
+    answer = {"sentence": "It waits.", "link": "s1", "window": "Its window is 7.", "terms": terms}
+    fake.answers["why"] = {"answers": [answer]}
     assert cli.main(["why", "s1"]) == 0
     assert capsys.readouterr().out == (
         "It waits.\n"
-        "  The further credit it gets is the least of: window 1,000, gate of 'orders' 0,"
+        "  Its window is 7.\n"
+        "  Beyond what it holds it gets the least of: window 1,000, gate of 'orders' 0,"
         " memory of 'memory_limit' no limit.\n"
     )
     assert cli.main(["why", "orders"]) == 0

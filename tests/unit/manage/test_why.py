@@ -48,6 +48,20 @@ def test_a_producers_answer_has_the_terms_of_its_credit() -> None:
     assert terms["memory"] is None
 
 
+def test_a_producers_answer_says_where_its_window_comes_from() -> None:
+    world = World()
+    node = world.queue(flow_stop_count=49)
+    links = [world.producer(node, f"s{number}") for number in range(1, 8)]
+    assert links[6].window == 7
+    last = only(world, "s7")
+    assert last.window.startswith(
+        "Its window is 7: it began at 7, flow_stop_count divided by the 7 links there were; it doubles, to"
+    )
+    assert "it began at 49, flow_stop_count; it doubles" in only(world, "s1").window
+    world.producer(world.queue("wide"), "alone")
+    assert "its initial_credit; it doubles" in only(world, "alone").window
+
+
 def test_a_byte_threshold_that_nobody_drains() -> None:
     world = World()
     node = world.queue(
