@@ -32,7 +32,7 @@ cdef class AllocatorPort:
 cdef class ProducerCredit:
     cdef public AllocatorPort allocator
     cdef public Port port
-    cdef public long window_max, initial, window, low, began, sharers
+    cdef public long window_max, initial, window, low
     cdef public long outstanding, withdrawn, held, used, used_mark
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, granted_ns, blocked_since_ns
@@ -41,7 +41,7 @@ cdef class ProducerCredit:
     cdef public ConnectionBudget budget
     cdef public object place
     cdef public long passed_over, stated
-    cdef public long late_count, overrun_count, parked_bytes
+    cdef public long late_count, overrun_count, parked_bytes, began, sharers
     cdef public object parked, origin
 
     cpdef long use(self, long size, long now_ns)
