@@ -14,6 +14,9 @@ cdef class ConnectionIO(TransportIO):
     cdef public object control
     cdef public long received, sent, numbered, rejected_late
     cdef public set links
+    # Links that go on in another cell, or that come from one, as far as messages go out by them; None while there
+    # was none.
+    cdef public set halves
     # Links whose source doesn't offer the outcome `rejected`, by address: which it offers instead, 0 for none.
     cdef public dict refusals
     # The bytes that make up a session's incoming window, by which Proton is made to say that window.

@@ -48,6 +48,7 @@ cdef class ConnectionIO(TransportIO):
         self.control = control
         self.answers = answers
         self.links = set()
+        self.halves = None
         # By session, the bytes that went with their links; None while no link went so.
         self.leaked_bytes = None
         self.inflows = []
@@ -173,6 +174,10 @@ cdef class ConnectionIO(TransportIO):
         for link in self.links:
             if isinstance(link, OutgoingLink) and (<OutgoingLink>link).has_unsent(session):
                 return True
+        if self.halves is not None:
+            for half in self.halves:
+                if (<OutgoingLink>half).has_unsent(session):
+                    return True
         return False
 
     cdef object note_leak(self):

@@ -1,8 +1,7 @@
 cimport cython
 from libc.stdint cimport uint64_t
-from broker.amqp.links.connection cimport ConnectionIO
-from broker.amqp.links.link cimport OutgoingLink
 from broker.amqp.links.pending cimport AwaitingSync
+from broker.amqp.links.sending cimport SendingLink
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
 from broker.engine.transaction cimport Retirement, Transaction
@@ -11,23 +10,20 @@ from broker.flow.window cimport Window
 from broker.queues.queue cimport Entry
 
 @cython.final
-cdef class ConsumerLink(OutgoingLink):
-    cdef void *link
+cdef class ConsumerLink(SendingLink):
     cdef void *session
-    cdef public ConnectionIO connection
     cdef public Engine engine
     cdef public Node node
     cdef public Window window
     cdef public Adaptive pace
     cdef public object watch
     cdef public double rate
-    cdef public str id, name
-    cdef public bint presettled, dead, draining, echo, browses
-    cdef public long delivered, settled, drained
+    cdef public str id
+    cdef public bint presettled, echo, browses
+    cdef public long settled
     cdef long sampled
     # When it attached, was last sent a message, and last settled one.
     cdef public long attached_ns, served_ns, settled_ns
-    cdef public int channel
     cdef long next_tag
     cdef list slots
     cdef list free

@@ -1,5 +1,5 @@
 from broker.amqp.links.connection import ConnectionIO
-from broker.amqp.links.link import OutgoingLink
+from broker.amqp.links.sending import SendingLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.adaptive import Adaptive
@@ -7,8 +7,7 @@ from broker.flow.slow import SlowWatch
 from broker.flow.window import Window
 from broker.queues.named_readers import NamedReader
 
-class ConsumerLink(OutgoingLink):
-    connection: ConnectionIO
+class ConsumerLink(SendingLink):
     engine: Engine
     node: Node
     window: Window
@@ -16,13 +15,9 @@ class ConsumerLink(OutgoingLink):
     watch: SlowWatch | None
     rate: float
     id: str
-    name: str
     presettled: bool
     chunk_bytes: int
-    dead: bool
-    draining: bool
     browses: bool
-    delivered: int
     settled: int
     attached_ns: int
     served_ns: int
@@ -30,7 +25,6 @@ class ConsumerLink(OutgoingLink):
     timeout_ns: int
     asked_timeout_ns: int
     timed_out: int
-    channel: int
     named: NamedReader | None
     has_moved: bool
     def __init__(
@@ -46,10 +40,7 @@ class ConsumerLink(OutgoingLink):
     ) -> None: ...
     def wanted(self) -> int: ...
     def limit_hold(self, timeout_ns: int) -> None: ...
-    def delivery_count(self) -> int: ...
-    def link_credit(self) -> int: ...
     def ready_msgs(self) -> int: ...
-    def drains(self) -> bool: ...
     def dealt_offset(self) -> int: ...
     def unsent_bytes(self) -> int: ...
     def is_choked(self) -> bool: ...

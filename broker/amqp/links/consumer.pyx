@@ -5,7 +5,7 @@ import logging
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
-from broker.amqp.links.connection cimport OUTGOING_BYTES
+from broker.amqp.links.connection cimport OUTGOING_BYTES, ConnectionIO
 from broker.amqp.links.pending cimport AwaitingSync
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.tags cimport MOST_TAGS, slot_of, tag_of
@@ -27,7 +27,7 @@ cdef enum:
     READ_BYTES = 1 << 25
 
 
-cdef class ConsumerLink(OutgoingLink):
+cdef class ConsumerLink(SendingLink):
     """A link on which the broker sends. An unsettled message has a slot; its delivery tag is the slot."""
 
     def __init__(self, ConnectionIO connection, size_t link, Engine engine, Node node, Window window, str name,
@@ -614,27 +614,9 @@ cdef class ConsumerLink(OutgoingLink):
             return True
         return False
 
-    def answer_echo(self):
-        """Tell the peer this link's flow state, with how many messages are available to it."""
-        answer = self.connection.book.flow_frame(self.channel, self)
-        if answer is not None:
-            self.connection.send_performative(answer[0], answer[1])
-
-    def delivery_count(self):
-        """The link's delivery-count on the wire: what was sent, and credit that was drained."""
-        return self.delivered - pn_link_queued(self.link) + self.drained
-
     def ready_msgs(self):
         """How many messages its node has for it or others."""
         return self.node.queue.ready
-
-    def drains(self):
-        """Whether the peer has asked for its credit to be used up."""
-        return bool(pn_link_get_drain(self.link))
-
-    def link_credit(self):
-        """The link-credit that goes with ``delivery_count``; not less than nothing, though Proton counts on."""
-        return max(pn_link_credit(self.link) + pn_link_queued(self.link), 0)
 
     # --- its rate
 

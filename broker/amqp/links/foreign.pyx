@@ -4,14 +4,17 @@ A client's link and a link to the cell that has its node are two halves of one. 
 the owner grants is granted to the client, what a client grants is granted to the owner, and nothing else is. A message
 is passed on in the pieces that it comes in; it isn't read, stored or counted here. Two deliveries that are one know each
 other by their contexts, until one of them is settled.
+
+A half is dead once it has ended, and so is its other half then; Proton's link may be gone.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 
-from broker.amqp.links.connection cimport OUTGOING_BYTES, ConnectionIO
+from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.link cimport IncomingLink, OutgoingLink
 from broker.amqp.links.proton cimport *
+from broker.amqp.links.sending cimport SendingLink
 
 cdef enum:
     PIECE_BYTES = 1 << 14
@@ -32,20 +35,16 @@ cdef class NeighbourIO(ConnectionIO):
         """Leave a delivery of a link that is being detached to its owner, which takes it back with the link."""
 
 
-cdef class ForeignProducer(IncomingLink):
-    """A link on which a client sends to a node of another cell.
+cdef class IncomingHalf(IncomingLink):
+    """The half on which messages come: they go on by ``other``, as far as that has room."""
 
-    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
-    """
-
-    def __init__(self, ConnectionIO connection, size_t link, object failed):
+    def __init__(self, ConnectionIO connection, size_t link):
         self.connection = connection
         self.link = <void *>link
-        self.failed = failed
         pn_link_set_context(self.link, <void *>self)
 
-    def join(self, NeighbourSender other):
-        """Be one link with its other half, on the owner's connection."""
+    def join(self, OutgoingHalf other):
+        """Be one link with its other half."""
         self.other = other
         other.other = self
 
@@ -58,38 +57,38 @@ cdef class ForeignProducer(IncomingLink):
         pn_link_set_context(self.link, NULL)
         if self.other is not None:
             self.other.shut()
-        self.failed = None
-
-    def finish(self):
-        """Pass on whatever has come, as the client is gone, and end."""
-        if self.other is not None and self.other.link != NULL:
-            self.hurries = True
-            self.pass_on()
-        self.shut()
 
     cdef object on_delivery(self, void *delivery):
         cdef void *passed
         if self.dead or self.other is None:
             return
         if pn_delivery_updated(delivery) and pn_delivery_settled(delivery) and not pn_delivery_readable(delivery):
-            # The client settles last what it has sent.
+            # Its sender settles last what it has sent.
             passed = pn_delivery_get_context(delivery)
             if passed != NULL:
-                pn_delivery_set_context(passed, NULL)
-                pn_delivery_set_context(delivery, NULL)
+                copy_state(delivery, passed)
+                part(delivery, passed)
                 pn_delivery_settle(passed)
                 self.other.connection.mark_dirty()
             pn_delivery_settle(delivery)
             return
         self.pass_on()
         if not self.dead:
-            self.renew()
+            self.balance()
 
-    cdef object on_flow(self):
-        """The client has nothing to say of credit that the owner would go by."""
+    cdef object balance(self):
+        """Make the credit of both halves the same again."""
+        raise NotImplementedError
+
+    cdef object on_passed(self):
+        """Do what has to wait until all that has come is passed on."""
+
+    cdef bint may_pass(self, void *delivery) except -1:
+        """Return whether a delivery that begins may be passed on."""
+        return True
 
     cdef object pass_on(self):
-        """Pass on all that has come, as far as the owner's connection has room for it."""
+        """Pass on all that has come, as far as the other half has room for it."""
         cdef char piece[PIECE_BYTES]
         cdef void *delivery
         cdef void *passed
@@ -98,25 +97,24 @@ cdef class ForeignProducer(IncomingLink):
         while not self.dead:
             delivery = pn_link_current(self.link)
             if delivery == NULL:
-                return
+                break
             if pn_delivery_aborted(delivery):
                 passed = pn_delivery_get_context(delivery)
                 if passed != NULL:
-                    pn_delivery_set_context(passed, NULL)
+                    part(delivery, passed)
                     pn_delivery_abort(passed)
                     self.other.connection.mark_dirty()
-                pn_delivery_set_context(delivery, NULL)
                 pn_link_advance(self.link)
                 pn_delivery_settle(delivery)
                 continue
             if pn_delivery_pending(delivery) == 0 and pn_delivery_partial(delivery):
-                return
-            if not self.hurries and pn_session_outgoing_bytes(pn_link_session(self.other.link)) >= OUTGOING_BYTES:
+                break
+            if not self.hurries and self.other.is_full():
                 self.other.wait()
                 return
-            if not self.start(delivery):
+            passed = self.begun(delivery)
+            if passed == NULL:
                 return
-            passed = pn_delivery_get_context(delivery)
             while pn_delivery_pending(delivery) > 0:
                 n = pn_link_recv(self.link, piece, PIECE_BYTES)
                 if n <= 0:
@@ -124,30 +122,129 @@ cdef class ForeignProducer(IncomingLink):
                 pn_link_send(self.other.link, piece, n)
             self.other.connection.mark_dirty()
             if pn_delivery_partial(delivery):
-                return
+                break
             settled = pn_delivery_settled(delivery)
             pn_link_advance(self.link)
             pn_link_advance(self.other.link)
+            self.other.delivered += 1
             if settled:
-                pn_delivery_set_context(delivery, NULL)
-                pn_delivery_set_context(passed, NULL)
+                part(delivery, passed)
                 pn_delivery_settle(passed)
                 pn_delivery_settle(delivery)
+        if not self.dead:
+            self.on_passed()
 
-    cdef bint start(self, void *delivery) except -1:
-        """Begin to pass a delivery on, unless that is begun already; false where it can't be."""
-        cdef void *passed
-        if pn_delivery_get_context(delivery) != NULL:
-            return True
-        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            self.failed("amqp:not-implemented", TRANSACTIONS)
-            return False
+    cdef void *begun(self, void *delivery) except? NULL:
+        """Return the delivery by which one goes on, made if need be; NULL where it may not be passed on."""
+        cdef void *passed = pn_delivery_get_context(delivery)
+        if passed != NULL or not self.may_pass(delivery):
+            return passed
         passed = pn_delivery(self.other.link, pn_delivery_tag(delivery))
         pn_delivery_set_context(passed, delivery)
         pn_delivery_set_context(delivery, passed)
+        return passed
+
+
+cdef class OutgoingHalf(SendingLink):
+    """The half on which messages go on; ``waits``: it has more once its connection has written what it has."""
+
+    def __init__(self, ConnectionIO connection, size_t link):
+        self.connection = connection
+        self.link = <void *>link
+        if connection.halves is None:
+            connection.halves = set()
+        connection.halves.add(self)
+        pn_link_set_context(self.link, <void *>self)
+
+    def shut(self):
+        """End, with the other half."""
+        if self.dead:
+            return
+        if self.has_unsent(pn_link_session(self.link)):
+            self.connection.note_leak()
+        self.dead = True
+        self.connection.halves.discard(self)
+        forget_deliveries(self.link)
+        pn_link_set_context(self.link, NULL)
+        if self.waits:
+            self.connection.streams.remove(self)
+        self.waits = False
+        if self.other is not None:
+            self.other.shut()
+
+    cdef bint is_full(self) except -1:
+        """Return whether its session has as much unsent as it may."""
+        cdef long limit = self.connection.session_output
+        return self.connection.unsent_of(pn_link_session(self.link), limit) >= limit
+
+    cdef bint has_unsent(self, void *session) except -1:
+        cdef void *current
+        if self.dead or pn_link_session(self.link) != session:
+            return False
+        current = pn_link_current(self.link)
+        return pn_link_queued(self.link) > 0 or (current != NULL and pn_delivery_pending(current) > 0)
+
+    def wait(self):
+        """Go on once the connection has written what it has."""
+        if not self.waits:
+            self.waits = True
+            self.connection.streams.append(self)
+
+    cdef object stream(self):
+        self.waits = False
+        self.connection.streams.remove(self)
+        if self.other is not None and not self.dead:
+            self.other.pass_on()
+            if not self.dead:
+                self.other.balance()
+
+    cdef object on_updated(self, void *delivery):
+        """Pass an outcome back by the other half."""
+        cdef void *passed = pn_delivery_get_context(delivery)
+        if passed == NULL:
+            if pn_delivery_settled(delivery):
+                pn_delivery_settle(delivery)
+            return
+        copy_state(delivery, passed)
+        if pn_delivery_settled(delivery):
+            part(delivery, passed)
+            pn_delivery_settle(passed)
+            pn_delivery_settle(delivery)
+        self.other.connection.mark_dirty()
+
+
+cdef class ForeignProducer(IncomingHalf):
+    """A link on which a client sends to a node of another cell.
+
+    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link, object failed):
+        IncomingHalf.__init__(self, connection, link)
+        self.failed = failed
+
+    def shut(self):
+        """End: nothing is passed on any more, either way."""
+        IncomingHalf.shut(self)
+        self.failed = None
+
+    def finish(self):
+        """Pass on whatever has come, as the client is gone, and end."""
+        if self.other is not None and not self.dead:
+            self.hurries = True
+            self.pass_on()
+        self.shut()
+
+    cdef object on_flow(self):
+        """The client has nothing to say of credit that the owner would go by."""
+
+    cdef bint may_pass(self, void *delivery) except -1:
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.failed("amqp:not-implemented", TRANSACTIONS)
+            return False
         return True
 
-    cdef object renew(self):
+    cdef object balance(self):
         """Give the client as much credit as the owner has given for it.
 
         Less than nothing can't be told, nor less than what has come and waits here: a message that was under way
@@ -163,98 +260,43 @@ cdef class ForeignProducer(IncomingLink):
             self.connection.mark_dirty()
 
 
-cdef class NeighbourSender(OutgoingLink):
+cdef class NeighbourSender(OutgoingHalf):
     """The other half of a ``ForeignProducer``: it sends to the cell that has the node."""
 
-    def __init__(self, ConnectionIO connection, size_t link):
-        self.connection = connection
-        self.link = <void *>link
-        pn_link_set_context(self.link, <void *>self)
-
-    def shut(self):
-        """End, with the other half."""
-        if self.link == NULL:
-            return
-        forget_deliveries(self.link)
-        pn_link_set_context(self.link, NULL)
-        self.link = NULL
-        if self.waits:
-            self.connection.streams.remove(self)
-        self.waits = False
-        if self.other is not None and not self.other.dead:
-            self.other.shut()
-
-    def wait(self):
-        """Go on once the owner's connection has written what it has."""
-        if not self.waits:
-            self.waits = True
-            self.connection.streams.append(self)
-
-    cdef object stream(self):
-        self.waits = False
-        self.connection.streams.remove(self)
-        if self.other is not None:
-            self.other.pass_on()
-            if not self.other.dead:
-                self.other.renew()
-
     cdef object on_flow(self):
-        if self.other is not None and not self.other.dead:
-            self.other.renew()
-
-    cdef object on_updated(self, void *delivery):
-        """Pass the owner's outcome to the client."""
-        cdef void *passed = pn_delivery_get_context(delivery)
-        if passed == NULL:
-            if pn_delivery_settled(delivery):
-                pn_delivery_settle(delivery)
-            return
-        copy_state(delivery, passed)
-        if pn_delivery_settled(delivery):
-            pn_delivery_set_context(passed, NULL)
-            pn_delivery_set_context(delivery, NULL)
-            pn_delivery_settle(passed)
-            pn_delivery_settle(delivery)
-        self.other.connection.mark_dirty()
+        if self.other is not None and not self.dead:
+            self.other.balance()
 
 
-cdef class ForeignConsumer(OutgoingLink):
+cdef class ForeignConsumer(OutgoingHalf):
     """A link on which a client receives from a node of another cell; ``channel`` is its session's.
 
     ``failed(condition, text)`` is called where the client does on it what can't be passed on.
     """
 
     def __init__(self, ConnectionIO connection, size_t link, str name, int channel, object failed):
-        self.connection = connection
-        self.link = <void *>link
+        OutgoingHalf.__init__(self, connection, link)
         self.name = name
         self.channel = channel
         self.failed = failed
-        pn_link_set_context(self.link, <void *>self)
 
     def join(self, NeighbourReceiver other):
         """Be one link with its other half, on the owner's connection."""
-        self.other = other
-        other.other = self
+        other.join(self)
         self.ask()
 
     def shut(self):
         """End: nothing is passed on any more, either way."""
-        if self.dead:
-            return
-        self.dead = True
-        forget_deliveries(self.link)
-        pn_link_set_context(self.link, NULL)
-        if self.waits:
-            self.connection.streams.remove(self)
-        self.waits = False
-        if self.other is not None:
-            self.other.shut()
+        OutgoingHalf.shut(self)
         self.failed = None
 
     def finish(self):
         """End: the client is gone, and what it has settled is passed on already."""
         self.shut()
+
+    def ready_msgs(self):
+        """How many messages the owner has said it has for this link."""
+        return 0 if self.other is None or self.dead else max(pn_link_available(self.other.link), 0)
 
     cdef object on_flow(self):
         if self.dead or self.other is None:
@@ -262,6 +304,14 @@ cdef class ForeignConsumer(OutgoingLink):
         self.ask()
         if self.connection.incoming.echo and not self.draining:
             self.answer_echo()
+
+    cdef object on_updated(self, void *delivery):
+        """Pass the client's outcome to the owner."""
+        if (pn_delivery_get_context(delivery) != NULL
+                and pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL):
+            self.failed("amqp:not-implemented", TRANSACTIONS)
+            return
+        OutgoingHalf.on_updated(self, delivery)
 
     cdef object ask(self):
         """Ask the owner for as many messages as the client has asked for, in the same way."""
@@ -285,12 +335,9 @@ cdef class ForeignConsumer(OutgoingLink):
 
     cdef object level(self):
         """Have the owner's credit be the client's, as it is after messages that came when there was none."""
-        cdef int have, wanted, least
-        if self.dead:
-            return
-        have = pn_link_credit(self.other.link)
-        wanted = pn_link_credit(self.link)
-        least = pn_link_queued(self.other.link)
+        cdef int have = pn_link_credit(self.other.link)
+        cdef int wanted = pn_link_credit(self.link)
+        cdef int least = pn_link_queued(self.other.link)
         if wanted < least:
             wanted = least
         if wanted != have:
@@ -310,160 +357,23 @@ cdef class ForeignConsumer(OutgoingLink):
             self.answer_echo()
         self.connection.mark_dirty()
 
-    def answer_echo(self):
-        """Tell the client this link's flow state, with how many messages are available to it."""
-        answer = self.connection.book.flow_frame(self.channel, self)
-        if answer is not None:
-            self.connection.send_performative(answer[0], answer[1])
 
-    def delivery_count(self):
-        """The link's delivery-count on the wire: what was sent, and credit that was drained."""
-        return self.delivered - pn_link_queued(self.link) + self.drained
-
-    def drains(self):
-        """Whether the peer has asked for its credit to be used up."""
-        return bool(pn_link_get_drain(self.link))
-
-    def link_credit(self):
-        """The link-credit that goes with ``delivery_count``."""
-        return max(pn_link_credit(self.link) + pn_link_queued(self.link), 0)
-
-    def ready_msgs(self):
-        """How many messages the owner has said it has for this link."""
-        return 0 if self.other is None or self.other.link == NULL else max(pn_link_available(self.other.link), 0)
-
-    cdef object on_updated(self, void *delivery):
-        """Pass the client's outcome to the owner."""
-        cdef void *passed = pn_delivery_get_context(delivery)
-        if passed == NULL:
-            if pn_delivery_settled(delivery):
-                pn_delivery_settle(delivery)
-            return
-        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            self.failed("amqp:not-implemented", TRANSACTIONS)
-            return
-        copy_state(delivery, passed)
-        if pn_delivery_settled(delivery):
-            pn_delivery_set_context(passed, NULL)
-            pn_delivery_set_context(delivery, NULL)
-            pn_delivery_settle(passed)
-            pn_delivery_settle(delivery)
-        self.other.connection.mark_dirty()
-
-    cdef object stream(self):
-        self.waits = False
-        self.connection.streams.remove(self)
-        if self.other is not None and not self.dead:
-            self.other.pass_on()
-            self.level()
-
-    def wait(self):
-        """Go on once the client's connection has written what it has."""
-        if not self.waits:
-            self.waits = True
-            self.connection.streams.append(self)
-
-
-cdef class NeighbourReceiver(IncomingLink):
+cdef class NeighbourReceiver(IncomingHalf):
     """The other half of a ``ForeignConsumer``: it receives from the cell that has the node."""
-
-    def __init__(self, ConnectionIO connection, size_t link):
-        self.connection = connection
-        self.link = <void *>link
-        pn_link_set_context(self.link, <void *>self)
-
-    def shut(self):
-        """End, with the other half."""
-        if self.link == NULL:
-            return
-        forget_deliveries(self.link)
-        pn_link_set_context(self.link, NULL)
-        self.link = NULL
-        if self.other is not None and not self.other.dead:
-            self.other.shut()
 
     cdef object on_flow(self):
         """The owner has used up credit that a client drains."""
-        if self.other is None or self.other.dead:
+        if self.other is None or self.dead:
             return
         if pn_link_drained(self.link) > 0 or (self.other.draining and pn_link_credit(self.link) == 0):
-            self.other.answer_drain()
+            (<ForeignConsumer>self.other).answer_drain()
 
-    cdef object on_delivery(self, void *delivery):
-        cdef void *passed
-        if self.other is None or self.other.dead:
-            return
-        if pn_delivery_updated(delivery) and pn_delivery_settled(delivery) and not pn_delivery_readable(delivery):
-            # The owner confirms last what the client has said.
-            passed = pn_delivery_get_context(delivery)
-            if passed != NULL:
-                copy_state(delivery, passed)
-                pn_delivery_set_context(passed, NULL)
-                pn_delivery_set_context(delivery, NULL)
-                pn_delivery_settle(passed)
-                self.other.connection.mark_dirty()
-            pn_delivery_settle(delivery)
-            return
-        self.pass_on()
-        self.other.level()
+    cdef object balance(self):
+        (<ForeignConsumer>self.other).level()
 
-    cdef object pass_on(self):
-        """Pass on all that has come, as far as the client's connection has room for it."""
-        cdef char piece[PIECE_BYTES]
-        cdef void *delivery
-        cdef void *passed
-        cdef ssize_t n
-        cdef bint settled
-        while self.link != NULL and not self.other.dead:
-            delivery = pn_link_current(self.link)
-            if delivery == NULL:
-                break
-            if pn_delivery_aborted(delivery):
-                passed = pn_delivery_get_context(delivery)
-                if passed != NULL:
-                    pn_delivery_set_context(passed, NULL)
-                    pn_delivery_abort(passed)
-                    self.other.connection.mark_dirty()
-                pn_delivery_set_context(delivery, NULL)
-                pn_link_advance(self.link)
-                pn_delivery_settle(delivery)
-                continue
-            if pn_delivery_pending(delivery) == 0 and pn_delivery_partial(delivery):
-                break
-            if pn_session_outgoing_bytes(pn_link_session(self.other.link)) >= OUTGOING_BYTES:
-                self.other.wait()
-                return
-            self.start(delivery)
-            passed = pn_delivery_get_context(delivery)
-            while pn_delivery_pending(delivery) > 0:
-                n = pn_link_recv(self.link, piece, PIECE_BYTES)
-                if n <= 0:
-                    break
-                pn_link_send(self.other.link, piece, n)
-            self.other.connection.mark_dirty()
-            if pn_delivery_partial(delivery):
-                break
-            settled = pn_delivery_settled(delivery)
-            pn_link_advance(self.link)
-            pn_link_advance(self.other.link)
-            self.other.delivered += 1
-            if settled:
-                pn_delivery_set_context(delivery, NULL)
-                pn_delivery_set_context(passed, NULL)
-                pn_delivery_settle(passed)
-                pn_delivery_settle(delivery)
-        if self.link != NULL and not self.other.dead and self.other.draining and pn_link_credit(self.link) == 0:
-            self.other.answer_drain()
-
-    cdef bint start(self, void *delivery) except -1:
-        """Begin to pass a delivery on, unless that is begun already."""
-        cdef void *passed
-        if pn_delivery_get_context(delivery) != NULL:
-            return True
-        passed = pn_delivery(self.other.link, pn_delivery_tag(delivery))
-        pn_delivery_set_context(passed, delivery)
-        pn_delivery_set_context(delivery, passed)
-        return True
+    cdef object on_passed(self):
+        if self.other.draining and pn_link_credit(self.link) == 0:
+            (<ForeignConsumer>self.other).answer_drain()
 
 
 cdef class NeighbourRelay(OutgoingLink):
@@ -552,6 +462,11 @@ cdef object forget_deliveries(void *link):
     while delivery != NULL:
         passed = pn_delivery_get_context(delivery)
         if passed != NULL:
-            pn_delivery_set_context(passed, NULL)
-            pn_delivery_set_context(delivery, NULL)
+            part(delivery, passed)
         delivery = pn_unsettled_next(delivery)
+
+
+cdef object part(void *delivery, void *passed):
+    """Have two deliveries that were one know each other no more."""
+    pn_delivery_set_context(delivery, NULL)
+    pn_delivery_set_context(passed, NULL)

@@ -1,0 +1,77 @@
+"""Links between cells that end with messages unsent: the links that stay go on with all of their window."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Message
+
+from broker.client.request import Management
+from tests.wire.cells import CELLS, cells, depths, names_in, settled_in
+from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.frames import BODY, DETACH, DISPOSITION, FLOW, TRANSFER, RawPeer, performative, transfer
+
+__all__ = ["cells"]
+
+# More than one session may have unsent (1 MB).
+BODY_BYTES, MESSAGES = 60_000, 40
+
+
+@pytest.mark.parametrize("here", [0, 1], ids=["this cell", "another cell"])
+def test_a_consumer_that_ends_with_messages_unsent_takes_no_window_along(
+    cells: RunningBroker, here: int
+) -> None:
+    [name], [other] = names_in(1, CELLS, 1, f"unsent{here}"), names_in(here, CELLS, 1, f"unsent-other{here}")
+    with settled_in(cells, 1) as connection:
+        sender = connection.create_sender(name)
+        for _ in range(MESSAGES):
+            sender.send(Message(bytes(BODY_BYTES)))
+        sender = connection.create_sender(other)
+        for _ in range(10):
+            sender.send(Message("small"))
+    [first] = names_in(0, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open().begin(window=1)
+    peer.attach_sender(first, handle=0)
+    peer.attach_receiver(name, handle=1)
+    peer.send(performative(FLOW, 0, 1, 0, 10_000, 1, 0, 100))
+    peer.expect(TRANSFER)
+    # The cell of the client has as much of it as it takes once a link that comes later is answered.
+    wait_until(lambda: unsettled(cells, name) >= 10, 10, "messages on their way")
+    peer.send(performative(DETACH, 1, True))
+    peer.expect(DETACH)
+    peer.attach_receiver(other, name="later", handle=2)
+    peer.send(performative(FLOW, 1, 10_000, 0, 10_000, 2, 0, 10))
+    for _ in range(10):
+        peer.expect(TRANSFER)
+    peer.close()
+
+
+def unsettled(broker: RunningBroker, name: str) -> int:
+    """Count the messages of a queue of cell 1 that its consumers hold."""
+    with Management(broker.url, cell=1) as management:
+        body = management.call("READ", "org.sluice.queue", name).body
+    return int(body["unsettled_msgs"])  # type: ignore[index, call-overload, arg-type]
+
+
+def test_a_producer_that_ends_with_messages_unsent_takes_no_window_along(cells: RunningBroker) -> None:
+    [name, other] = names_in(1, CELLS, 2, "waits")
+    [first] = names_in(0, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, name="first", handle=0)
+    peer.attach_sender(name, name="waits", handle=1)
+    assert peer.await_credit(1) >= MESSAGES
+    with Management(cells.url, cell=1) as management:
+        # Of what follows nothing has credit at the owner.
+        management.call("stop-producers", "org.sluice.broker", body={"target": name})
+        body = BODY + bytes(BODY_BYTES)
+        for number in range(MESSAGES):
+            peer.send(transfer(number, body, handle=1))
+        peer.attach_sender(first, name="round trip", handle=2)
+        assert depths(cells, 1).get(name, 0) == 0
+        management.call("DELETE", "org.sluice.queue", name)
+    peer.expect(DETACH)
+    peer.attach_sender(other, name="other", handle=3)
+    assert peer.await_credit(3) > 0
+    peer.send(transfer(MESSAGES, handle=3))
+    peer.expect(DISPOSITION)
+    peer.close()
+    wait_until(lambda: depths(cells, 1)[other] == 1, 10, "one message")
