@@ -45,6 +45,9 @@ Told = Callable[[int, bytes, bytes], None]
 # What may have come of a session and not been passed on.
 SESSION_BYTES = 1 << 20
 FORCED = "amqp:connection:forced"
+# How long nothing may be heard of another cell, which says something twice in that time if it only runs: its
+# clients' connections end then. Shorter than the supervisor's patience with a cell.
+SILENCE_S = 20
 # How long a connection that ends may take to hear that the other cell has heard of it.
 END_NS = 10 * SECOND_NS
 
@@ -80,6 +83,7 @@ class NeighbourConnection:
         self._is_ending = self._is_lost = self._is_closed = False
         self.transport = Transport()
         self.transport.max_frame_size = container.settings.limits.max_frame_size
+        self.transport.idle_timeout = SILENCE_S
         self.connection = Connection()
         self.collector = Collector()
         self.connection.collect(self.collector)
@@ -383,7 +387,7 @@ class ForeignLinks:
 
     def lost(self, connection: NeighbourConnection) -> None:
         """End the client's connection too: it finds its links again by coming back."""
-        text = f"cell {connection.cell}, which has nodes of this connection's links, has ended"
+        text = f"cell {connection.cell}, which has nodes of this connection's links, is gone or silent"
         self._owner.close(FORCED, text)
 
     # --- inside

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 
 from broker.amqp.container import Container
 from broker.amqp.control.live import LiveConnection
@@ -28,6 +29,7 @@ MOST_BYTES = 1 << 16
 HEADER_BYTES = 8
 # A frame without a body, which keeps a connection alive (AMQP 1.0 §2.4.5).
 EMPTY_BYTES = 8
+FORCED = "amqp:connection:forced"
 
 # Whether the broker said it, and the bytes.
 Step = tuple[bool, bytes]
@@ -50,8 +52,21 @@ class HandedConnection:
     relays: bool = False
 
 
-# Takes a connection to a cell, and calls back with whether that has it; None: nobody knows.
-HandOver = Callable[[int, HandedConnection, Callable[[bool | None], None]], None]
+class Outcome(Enum):
+    """The outcome of a hand-over."""
+
+    # The other cell goes on with the connection.
+    TAKEN = 1
+    # It would answer otherwise than this one has, or has no room.
+    REFUSED = 2
+    # It doesn't answer, and the connection was taken back before it had it.
+    UNANSWERED = 3
+    # It had the connection and said no more: it may have written to it.
+    UNKNOWN = 4
+
+
+# Takes a connection to a cell, and calls back with the outcome.
+HandOver = Callable[[int, HandedConnection, Callable[[Outcome], None]], None]
 
 
 class Recorder:
@@ -133,23 +148,33 @@ class ConnectionHandovers:
         handed.sock.setblocking(False)
         client.peer.lose("", f"it goes on in cell {cell}")
         self._sockets.close(client)
-        self.send(cell, handed, lambda taken: self._sent(handed, cell, taken))
+        self.send(cell, handed, lambda outcome: self._sent(handed, cell, outcome))
 
-    def _sent(self, handed: HandedConnection, cell: int, taken: bool | None) -> None:
-        if taken:
+    def _sent(self, handed: HandedConnection, cell: int, outcome: Outcome) -> None:
+        if outcome is Outcome.TAKEN:
             self.handed_total += 1
             handed.sock.close()
-        elif taken is None:
-            # Whether it has been written to is not known: its client sees an end, and comes back. The other
-            # cell may have a descriptor of it too, or find one where it is spoken to.
+        elif outcome is Outcome.REFUSED:
+            self.kept_total += 1
+            self._take(handed)
+        else:
             self.lost_total += 1
             log.warning("%s: cell %d doesn't answer, and its connection is closed", handed.address, cell)
+            if outcome is Outcome.UNANSWERED and self._take(handed):
+                self._say_unanswered(handed, cell)
+                return
+            # Whether it has been written to is not known: its client sees an end, and comes back. The other
+            # cell may have a descriptor of it too.
             with suppress(OSError):
                 handed.sock.shutdown(socket.SHUT_RDWR)
             handed.sock.close()
-        else:
-            self.kept_total += 1
-            self._take(handed)
+
+    def _say_unanswered(self, handed: HandedConnection, cell: int) -> None:
+        """Close a connection that was taken back, with the reason."""
+        client = self._sockets.by_fd.get(handed.sock.fileno())
+        if client is not None and client.peer is not None:
+            text = f"cell {cell}, which has the node of this connection's first link, doesn't answer"
+            client.peer.close(FORCED, text)
 
 
 def without_empty_frames(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -1,7 +1,8 @@
 """What one cell says to another first, on a Unix socket: what the connection is for. No I/O, no clock.
 
 Layout, big-endian: magic, version, lengths of the text and of the bytes, the text (JSON), the bytes. A
-client's socket goes along as a descriptor (SCM_RIGHTS). The answer is one byte.
+client's socket goes along as a descriptor (SCM_RIGHTS), and behind it a ticket: an eventfd that holds 1. The
+cell that has read that 1 may write to the client, and the other one may no more. The answer is one byte.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from broker.security.exchange import ListenerTrust
 from broker.security.identity import Identity
 
 MAGIC = b"SLUICECL"
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct(">8sBxxxII")
 HEAD_BYTES = _HEAD.size
 MOST_TEXT = 1 << 18

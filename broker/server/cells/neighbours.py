@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 
 from broker.amqp.control.live import LiveConnection
-from broker.amqp.loop.handover import HandedConnection
+from broker.amqp.loop.handover import HandedConnection, Outcome
 from broker.amqp.loop.reactor import Reactor
 from broker.server.cells import messages
 from broker.server.cells.messages import MessageError
@@ -26,17 +27,20 @@ from broker.server.cells.sockets import connected
 
 log = logging.getLogger("sluice.cells")
 
-# How long a cell may take to say what it wants, and another one to answer: a cell that is being restarted
-# answers once it serves again.
+# How long a cell may take to say what it wants.
 HEAR_S = 2.0
+# How long a connection waits to be taken over, for a speaker as for the answer: a cell under restart
+# answers once it serves again.
 ANSWER_S = 10.0
-# Threads that speak to one cell: its loop answers each between two turns.
+AGAIN_S = 0.1
+# Threads that speak to one cell: its loop answers each between two turns. Connections that a silent cell
+# keeps waiting end in the order in which they came, so that those behind them wait for their own time only.
 SPEAKERS = 4
 ACCEPTS = 16
 PAUSE_S = 0.1
 STOP_S = 2.0
 
-Told = Callable[[bool | None], None]
+Told = Callable[[Outcome], None]
 
 
 class NeighbourPort:
@@ -98,13 +102,13 @@ class NeighbourPort:
     def _on_connection(
         self, sock: socket.socket, fields: dict[str, object], data: bytes, handed: list[int]
     ) -> None:
-        if len(handed) != 1:
-            raise MessageError("a connection without its socket")
+        if len(handed) != 2:
+            raise MessageError("a connection without its socket and its ticket")
         address, door, identity, seconds = messages.client_of(fields)
         steps = messages.steps_of(fields, data)
-        client = socket.socket(fileno=handed.pop())
+        ticket, client = Ticket(handed.pop()), socket.socket(fileno=handed.pop())
         connection = HandedConnection(client, address, door, identity, seconds, steps)
-        self._reactor.post(lambda: self._take(sock, connection))
+        self._reactor.post(lambda: self._take(sock, connection, ticket))
 
     def _on_links(self, sock: socket.socket, fields: dict[str, object]) -> None:
         address, door, identity, seconds = messages.client_of(fields)
@@ -116,17 +120,11 @@ class NeighbourPort:
 
         self._reactor.post(take)
 
-    def _take(self, sock: socket.socket, connection: HandedConnection) -> None:
-        """Take a connection over, on the loop's thread, unless the other cell has ceased to wait."""
-        with sock:
+    def _take(self, sock: socket.socket, connection: HandedConnection, ticket: Ticket) -> None:
+        """Take a connection over, on the loop's thread, unless the other cell has taken it back."""
+        with sock, ticket:
             sock.setblocking(False)
-            try:
-                if not sock.recv(1):
-                    connection.sock.close()
-                    return
-            except BlockingIOError:
-                pass
-            except OSError:
+            if not ticket.redeem():
                 connection.sock.close()
                 return
             taken = self._reactor.take_over(connection)
@@ -146,11 +144,14 @@ class Neighbours:
         self._is_stopped = False
 
     def hand_over(self, cell: int, connection: HandedConnection, told: Told) -> None:
-        """Hand a connection to a cell; ``told`` hears the outcome on the loop's thread."""
+        """Hand a connection to a cell; ``told`` hears the outcome on the loop's thread, at most ``ANSWER_S``
+        later.
+        """
+        until_s = time.monotonic() + ANSWER_S
 
         def speak() -> None:
-            taken = None if self._is_stopped else self._spoken(cell, connection)
-            self._reactor.post(lambda: told(taken))
+            outcome = Outcome.UNKNOWN if self._is_stopped else self._spoken(cell, connection, until_s)
+            self._reactor.post(lambda: told(outcome))
 
         self._queue_of(cell).put(speak)
 
@@ -187,24 +188,67 @@ class Neighbours:
                 threading.Thread(target=_work, args=(queue,), name=name, daemon=True).start()
         return queue
 
-    def _spoken(self, cell: int, connection: HandedConnection) -> bool | None:
+    def _spoken(self, cell: int, connection: HandedConnection, until_s: float) -> Outcome:
+        """Speak to a cell until it has answered, again where it ends before it has the connection."""
         client = messages.client_fields(
             connection.address, connection.door, connection.identity, connection.seconds
         )
         steps, data = messages.step_fields(connection.steps)
         message = messages.written(messages.CONNECTION, {**client, **steps}, data)
+        while time.monotonic() < until_s and not self._is_stopped:
+            with Ticket() as ticket:
+                descriptors = [connection.sock.fileno(), ticket.fd]
+                try:
+                    answer = _answer(self._place.socket_of(cell), message, descriptors, until_s)
+                except OSError as fault:
+                    log.warning("cell %d can't be spoken to: %s", cell, fault)
+                    answer = b""
+                if answer == messages.TAKEN:
+                    return Outcome.TAKEN
+                if answer == messages.REFUSED:
+                    return Outcome.REFUSED
+                if not ticket.redeem():
+                    return Outcome.UNKNOWN
+            time.sleep(max(min(AGAIN_S, until_s - time.monotonic()), 0.0))
+        return Outcome.UNANSWERED
+
+
+class Ticket:
+    """What goes along with a connection: of two cells one redeems it, and has the connection from then on.
+
+    ``fd``: an eventfd that holds 1, made anew unless one is given.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self.fd)
+
+    def redeem(self) -> bool:
+        """Return whether it was there to be redeemed; it isn't for anybody any more."""
         try:
-            with connected(self._place.socket_of(cell), ANSWER_S) as sock:
-                sent = socket.send_fds(sock, [message], [connection.sock.fileno()])
-                if sent < len(message):
-                    sock.sendall(message[sent:])
-                answer = sock.recv(1)
-        except OSError as fault:
-            log.warning("cell %d can't be spoken to: %s", cell, fault)
-            return None
-        if answer == messages.REFUSED:
+            return os.eventfd_read(self.fd) == 1
+        except BlockingIOError:
             return False
-        return True if answer == messages.TAKEN else None
+
+
+def _answer(path: Path, message: bytes, descriptors: list[int], until_s: float) -> bytes:
+    """Send a cell a message with descriptors; return its answer, b"" if it ends first. Raises OSError."""
+
+    def left_s() -> float:
+        return max(until_s - time.monotonic(), 0.001)
+
+    with connected(path, left_s()) as sock:
+        sock.settimeout(left_s())
+        sent = socket.send_fds(sock, [message], descriptors)
+        if sent < len(message):
+            sock.sendall(message[sent:])
+        sock.settimeout(left_s())
+        return sock.recv(1)
 
 
 def _work(queue: SimpleQueue[Callable[[], None]]) -> None:
@@ -219,7 +263,7 @@ def _received(sock: socket.socket, handed: list[int]) -> tuple[dict[str, object]
     """Read a message and not a byte more; the descriptors that came with it are added to ``handed``."""
     received = b""
     while missing := messages.missing_bytes(received):
-        data, fds, _, _ = socket.recv_fds(sock, missing, 1)
+        data, fds, _, _ = socket.recv_fds(sock, missing, 2)
         handed += fds
         if not data:
             raise MessageError("it ended before its message did")

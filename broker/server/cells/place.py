@@ -21,9 +21,10 @@ class CellPlace:
     """Cell ``number`` of ``cells``. ``name`` is the container-id that all of them bear.
 
     Inherited descriptors: ``listeners`` listen for clients, in the order of the settings, ``http`` for HTTP
-    and ``neighbours`` for the other cells; ``ready`` is written to once the cell serves; ``life`` ends when
-    the supervisor does; ``control`` is a line to it and back. ``data`` is the directory that has all cells.
-    ``proposed`` is the file of a table that all cells are asked about before any serves, empty for none.
+    and ``neighbours`` for the other cells; ``ready`` is written to once the cell serves, ``pulse`` by its
+    loop each second; ``life`` ends when the supervisor does; ``control`` is a line to it and back. ``data``
+    is the directory that has all cells. ``proposed`` is the file of a table that all cells are asked about
+    before any serves, empty for none.
     """
 
     number: int
@@ -34,6 +35,7 @@ class CellPlace:
     http: int
     neighbours: int
     ready: int
+    pulse: int
     life: int
     control: int
     proposed: str
@@ -54,7 +56,7 @@ class CellPlace:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The descriptors that the cell's process inherits."""
-        return (*self.listeners, self.http, self.neighbours, self.ready, self.life, self.control)
+        return (*self.listeners, self.http, self.neighbours, self.ready, self.pulse, self.life, self.control)
 
     def read_directory(self) -> CellDirectory:
         """Return the directory of nodes as this cell asks it. OperatorError where it can't be read."""

@@ -53,6 +53,10 @@ STOP_NS = 20 * SECOND_NS
 TICK_S = 1.0
 # How long cells may take to say which names stay with them.
 DECIDE_NS = 10 * SECOND_NS
+# How long a cell that serves may say nothing: its loop speaks each second, between two turns, none of which
+# takes nearly so long; its neighbours' clients are let go before. Where the service manager watches this
+# process by a time of its own (WATCHDOG_USEC, sd_notify(3)), its cells are watched by the same.
+HUNG_NS, LEAST_HUNG_NS = 30 * SECOND_NS, 3 * SECOND_NS
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +68,9 @@ class _Cell:
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
     ready: int = -1
+    # Where its loop speaks, and for how long it hasn't.
+    pulse: int = -1
+    silent_ns: int = 0
     control: ControlLine | None = None
     is_ready: bool = False
     # Whether it has ever served: one that can't at the first start ends the start of all.
@@ -111,6 +118,8 @@ class Supervisor:
         self._deciding_ns = 0
         self._ports = _Ports()
         self._cells: list[_Cell] = []
+        self._hung_ns = hung_ns(os.environ)
+        self._turned_ns = 0
         self._stopping_ns = 0
         self._status = 0
         self._is_told = False
@@ -279,7 +288,7 @@ class Supervisor:
         poll.register(self._woken, select.POLLIN)
         by_fd: dict[int, _Cell] = {}
         for cell in self._cells:
-            for fd in (cell.pidfd, cell.ready):
+            for fd in (cell.pidfd, cell.ready, cell.pulse):
                 if fd >= 0:
                     poll.register(fd, select.POLLIN)
                     by_fd[fd] = cell
@@ -293,11 +302,14 @@ class Supervisor:
                     os.read(fd, 1024)
             elif fd == by_fd[fd].ready:
                 self._on_word(by_fd[fd])
+            elif fd == by_fd[fd].pulse:
+                self._on_pulse(by_fd[fd])
             elif fd != by_fd[fd].pidfd:
                 self._on_control(by_fd[fd])
         if self._is_reloading:
             self._reload()
         now_ns = time.monotonic_ns()
+        self._end_hung(now_ns)
         for cell in self._cells:
             if cell.process is not None and cell.process.poll() is not None:
                 self._on_end(cell, cell.process.returncode, now_ns)
@@ -320,6 +332,7 @@ class Supervisor:
 
     def _start(self, cell: _Cell) -> None:
         ready, said = os.pipe2(os.O_CLOEXEC)
+        pulse, beat = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         here, there = socket.socketpair()
         here.setblocking(False)
         place = CellPlace(
@@ -331,6 +344,7 @@ class Supervisor:
             self._ports.http[cell.number].fileno(),
             cell.neighbours.fileno(),
             said,
+            beat,
             self._life,
             there.fileno(),
             self._proposed,
@@ -345,16 +359,20 @@ class Supervisor:
             )
         except OSError as fault:
             os.close(ready)
+            os.close(pulse)
             here.close()
             log.error("cell %d can't be started: %s", cell.number, fault)
             self._wait(cell, time.monotonic_ns())
             return
         finally:
             os.close(said)
+            os.close(beat)
             there.close()
         cell.control = ControlLine(here)
         cell.pidfd = os.pidfd_open(cell.process.pid)
         cell.ready = ready
+        cell.pulse = pulse
+        cell.silent_ns = 0
         cell.is_ready = False
         cell.began_ns = time.monotonic_ns()
         if self._stopping_ns:
@@ -382,6 +400,30 @@ class Supervisor:
             self._say(f"sluice {__version__} with {self._count} cells ready")
             notify("READY=1")
 
+    def _on_pulse(self, cell: _Cell) -> None:
+        """A cell's loop turns; or its end of the pipe is closed, with its process."""
+        cell.silent_ns = 0
+        if not os.read(cell.pulse, 1024):
+            os.close(cell.pulse)
+            cell.pulse = -1
+
+    def _end_hung(self, now_ns: int) -> None:
+        """Kill cells that serve and have said nothing for too long; they are started again as any that ends.
+
+        Only time in which this process ran counts: where it stood still, so did they, or they have spoken.
+        """
+        passed_ns = min(now_ns - self._turned_ns, 2 * int(TICK_S * SECOND_NS)) if self._turned_ns else 0
+        self._turned_ns = now_ns
+        for cell in self._cells:
+            if cell.process is None or not cell.is_ready or self._stopping_ns:
+                continue
+            cell.silent_ns += passed_ns
+            if cell.silent_ns >= self._hung_ns:
+                seconds = self._hung_ns // SECOND_NS
+                log.error("cell %d hasn't answered for %d s: it is killed", cell.number, seconds)
+                cell.silent_ns = 0
+                cell.process.kill()
+
     def _on_end(self, cell: _Cell, status: int, now_ns: int) -> None:
         self._forget(cell)
         if self._stopping_ns:
@@ -407,12 +449,12 @@ class Supervisor:
             # Only where this process fails: no cell is left behind.
             cell.process.kill()
             cell.process.wait()
-        for fd in (cell.pidfd, cell.ready):
+        for fd in (cell.pidfd, cell.ready, cell.pulse):
             if fd >= 0:
                 os.close(fd)
         if cell.control is not None:
             cell.control.close()
-        cell.process, cell.pidfd, cell.ready, cell.is_ready = None, -1, -1, False
+        cell.process, cell.pidfd, cell.ready, cell.pulse, cell.is_ready = None, -1, -1, -1, False
         cell.control = None
 
     def _send(self, number: signal.Signals) -> None:
@@ -436,6 +478,14 @@ class Supervisor:
                 log.error("cell %d doesn't stop: it is killed", cell.number)
                 cell.process.kill()
         self._stopping_ns = time.monotonic_ns() + STOP_NS
+
+
+def hung_ns(environment: Mapping[str, str]) -> int:
+    """Return how long a cell may say nothing, as the service manager has it for this process."""
+    told = environment.get("WATCHDOG_USEC", "")
+    if not told.isdecimal() or int(told) == 0:
+        return HUNG_NS
+    return max(int(told) * 1000, LEAST_HUNG_NS)
 
 
 def check_settings(settings: Settings, cells: int) -> None:
