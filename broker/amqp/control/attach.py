@@ -11,7 +11,7 @@ from broker.amqp.control.attach_producer import ProducerAttach
 from broker.amqp.control.attached import STOLEN, AttachedLinks
 from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import copy_terminus
-from broker.amqp.control.foreign import ForeignLinks
+from broker.amqp.control.foreign import NOT_FOUND, ForeignLinks
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import CLOSED, DETACHED
 from broker.amqp.control.permissions import DeniedError, LinkPermissions
@@ -91,12 +91,24 @@ class AttachHandler:
             return
         cell, address = place
         if placement.is_here(cell):
-            self._attach(link)
+            if link.is_sender and link.remote_source.type == Terminus.UNSPECIFIED:
+                self._come_back(placement, foreign, link)
+            else:
+                self._attach(link)
             return
         if self._note_link(link):
             raise PeerError("amqp:not-implemented", "a source or target of an unknown type")
         self._links.steal_name(link)
         foreign.attach(link, cell, address)
+
+    def _come_back(self, placement: LinkPlacement, foreign: ForeignLinks, link: Link) -> None:
+        """Attach a link without a source, as JMS does to unsubscribe, in the cell that knows its name."""
+        try:
+            self._attach(link)
+        except PeerError as fault:
+            if fault.condition != NOT_FOUND:
+                raise
+            foreign.seek(link, placement.others())
 
     def _note_link(self, link: Link) -> bool:
         """Count a link among those of its session; whether a terminus is of an unknown type."""

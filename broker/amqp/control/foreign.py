@@ -44,7 +44,7 @@ Told = Callable[[int, bytes, bytes], None]
 
 # What may have come of a session and not been passed on.
 SESSION_BYTES = 1 << 20
-FORCED = "amqp:connection:forced"
+FORCED, NOT_FOUND = "amqp:connection:forced", "amqp:not-found"
 # How long nothing may be heard of another cell, which says something twice in that time if it only runs: its
 # clients' connections end then. Shorter than the supervisor's patience with a cell.
 SILENCE_S = 20
@@ -53,14 +53,18 @@ END_NS = 10 * SECOND_NS
 
 
 class ForeignLink:
-    """A client's link, and its other half on the connection to the cell that has its node."""
+    """A client's link, and its other half on the connection to the cell that has its node.
 
-    __slots__ = ("half", "link", "other", "other_half")
+    ``further``: the cells that are asked where that one doesn't know it.
+    """
+
+    __slots__ = ("further", "half", "link", "other", "other_half")
 
     def __init__(self, link: Link, half: ForeignProducer | ForeignConsumer, other: Link) -> None:
         self.link = link
         self.half = half
         self.other = other
+        self.further: list[int] = []
         self.other_half: NeighbourSender | NeighbourReceiver | None = None
 
 
@@ -259,7 +263,13 @@ class ForeignLinks:
         # By the handle of the client's link, with the connection that has the other half.
         self._by_handle: dict[int, tuple[NeighbourConnection, ForeignLink]] = {}
 
-    def attach(self, link: Link, cell: int, address: str) -> None:
+    def seek(self, link: Link, cells: list[int]) -> None:
+        """Attach a link without an address at the first of some cells that knows its name, or refuse it as
+        the last of them does. PeerError where one can't be reached.
+        """
+        self.attach(link, cells[0], "").further = cells[1:]
+
+    def attach(self, link: Link, cell: int, address: str) -> ForeignLink:
         """Attach a link at the cell of its node, whose address there is ``address``; that cell answers it.
 
         PeerError where the cell can't be reached.
@@ -282,7 +292,7 @@ class ForeignLinks:
             ours, theirs = other.source, link.remote_source
         copy_terminus(other.source, link.remote_source)
         copy_terminus(other.target, link.remote_target)
-        if address != theirs.address:
+        if address and address != theirs.address:
             ours.address = address
         _copy_rest(other, link)
         foreign = ForeignLink(link, half, other)
@@ -290,6 +300,7 @@ class ForeignLinks:
         self._by_handle[handle] = connection, foreign
         other.open()
         connection.wire.mark()
+        return foreign
 
     def relay(self, cell: int, data: bytes, told: Told) -> None:
         """Pass on a message that names a node of another cell; ``told`` hears the outcome."""
@@ -335,13 +346,16 @@ class ForeignLinks:
     def opened(self, connection: NeighbourConnection, foreign: ForeignLink) -> None:
         """Answer a client's attach as the other cell has answered it."""
         link, other = foreign.link, foreign.other
+        if foreign.further and other.remote_source.type == Terminus.UNSPECIFIED:
+            # Its detach says why, and the next cell is asked.
+            return
         copy_terminus(link.source, other.remote_source)
         copy_terminus(link.target, other.remote_target)
         theirs = link.remote_target if link.is_receiver else link.remote_source
         ours = link.target if link.is_receiver else link.source
-        if ours.type != Terminus.UNSPECIFIED and ours.address:
+        if ours.type != Terminus.UNSPECIFIED and theirs.address:
             # As the peer wrote it: some clients compare.
-            ours.address = theirs.address or ""
+            ours.address = theirs.address
         link.snd_settle_mode = other.remote_snd_settle_mode
         link.rcv_settle_mode = other.remote_rcv_settle_mode
         link.max_message_size = other.remote_max_message_size
@@ -364,6 +378,10 @@ class ForeignLinks:
         self._by_handle.pop(handle_of(link), None)
         condition = other.remote_condition
         was_refused = foreign.other_half is None
+        if was_refused and foreign.further and condition is not None and condition.name == NOT_FOUND:
+            condition = self._seek_on(connection, foreign)
+            if condition is None:
+                return
         if link.state & Endpoint.LOCAL_UNINIT:
             link.open()
         if condition is not None:
@@ -384,6 +402,17 @@ class ForeignLinks:
             who = self._client.id, connection.cell, link.name
             log.info(text, *who, condition.name, condition.description, extra=told)
         self._wire.mark()
+
+    def _seek_on(self, connection: NeighbourConnection, foreign: ForeignLink) -> Condition | None:
+        """Ask the next cell for a link that one didn't know; the error where that can't be reached."""
+        try:
+            self._connection_to(foreign.further[0])
+        except PeerError as fault:
+            return Condition(fault.condition, fault.description)
+        self._part(connection, foreign, closed=True)
+        foreign.other.free()
+        self.seek(foreign.link, foreign.further)
+        return None
 
     def lost(self, connection: NeighbourConnection) -> None:
         """End the client's connection too: it finds its links again by coming back."""

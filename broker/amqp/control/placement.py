@@ -135,6 +135,10 @@ class LinkPlacement:
         """Whether a cell is this one."""
         return cell == self._cells.own
 
+    def others(self) -> list[int]:
+        """Return all cells but this one."""
+        return [cell for cell in range(self._cells.cells) if cell != self._cells.own]
+
     def _cell_of(self, link: Link) -> tuple[int, str]:
         terminus = link.remote_source if link.is_sender else link.remote_target
         if terminus.type == Terminus.COORDINATOR or terminus.dynamic or not terminus.address:

@@ -44,7 +44,8 @@ def test_what_is_missing_is_known_at_every_byte() -> None:
     "received",
     [
         b"GET / HTTP/1.1\r\n",
-        message()[:8] + b"\x02" + message()[9:],
+        message()[:8] + bytes([messages.VERSION + 1]) + message()[9:],
+        message()[:8] + bytes([messages.VERSION - 1]) + message()[9:],
         message()[:12] + (1 << 30).to_bytes(4, "big") + message()[16:],
         message()[:16] + (MOST_BYTES + 1).to_bytes(4, "big") + message()[20:],
     ],
