@@ -116,9 +116,9 @@ class Budgets:
         # What the store takes already is its own: else a full one would be stopped by every restart.
         mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
-            _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100) // share,
-            _given(settings.store_limit, mine * share * STORE_PERCENT // 100) // share,
-            _given(settings.temp_limit, free * share * TEMP_PERCENT // 100) // share,
+            _share(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100, share),
+            _share(settings.store_limit, mine * share * STORE_PERCENT // 100, share),
+            _share(settings.temp_limit, free * share * TEMP_PERCENT // 100, share),
         )
 
     def __str__(self) -> str:
@@ -126,8 +126,10 @@ class Budgets:
         return ", ".join(f"{name}_limit {_rounded(nbytes) if nbytes else 'none'}" for name, nbytes in shown)
 
 
-def _given(limit: int | None, default: int) -> int:
-    return default if limit is None else limit
+def _share(limit: int | None, default: int, share: int) -> int:
+    """Return one of ``share`` parts of a limit; none of a limit is 0, which would be no limit."""
+    whole = default if limit is None else limit
+    return max(whole // share, 1) if whole else 0
 
 
 def _rounded(nbytes: int) -> str:

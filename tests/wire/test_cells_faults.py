@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ from tests.wire.cells import (
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     BODY,
+    CLOSE,
+    DETACH,
     DISPOSITION,
+    END,
     FLOW,
     RECEIVER,
     TRANSFER,
@@ -224,3 +229,72 @@ def test_clients_that_go_away_anyhow_do_no_harm(cells: RunningBroker) -> None:
             assert not any(audit["breaches"]), audit
     with settled_in(cells, 0) as connection:
         connection.create_sender(names_in(1, CELLS, 1, "sound")[0]).send(Message("x"))
+
+
+def test_a_client_that_ends_behind_a_transaction_meets_no_fault(start_broker: StartBroker) -> None:
+    """What waited for room is passed on at the end, up to the transfer that can't be."""
+    broker = start_broker(policies=POLICIES, args=ARGS)
+    [first], [name] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 1, "behind")
+    peer = RawPeer(broker.port).open().begin()
+    peer.attach_sender(first, name="first", handle=1)
+    peer.attach_sender(name, name="second", handle=0)
+    assert peer.await_credit(0) >= 36
+    pid = pids_of(broker)[1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        # More than a session to another cell may have unsent (1 MB).
+        body = b"\x00\x53\x75\xb0\x00\x00\xea\x60" + bytes(60_000)
+        for number in range(35):
+            peer.send(transferred(number, body))
+        state = Described(0x34, [b"none"])
+        peer.send(performative(TRANSFER, 0, 35, b"t", 0, False, False, None, state, payload=BODY))
+        peer.send(performative(CLOSE))
+        peer.expect(CLOSE)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    peer.close()
+    wait_until(lambda: depths(broker, 1)[name] == 35, 10, "the messages before it")
+
+
+def test_a_failed_link_is_told_once_and_others_go_on(cells: RunningBroker) -> None:
+    [first], [name, other] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 2, "failed")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, name="first", handle=2)
+    peer.attach_sender(other, name="other", handle=1)
+    peer.attach_sender(name, name="failing", handle=0)
+    assert peer.await_credit(0) > 0
+    state = Described(0x34, [b"none"])
+    in_transaction = [
+        performative(TRANSFER, 0, number, bytes([number]), 0, False, False, None, state, payload=BODY)
+        for number in range(3)
+    ]
+    peer.send(b"".join(in_transaction))
+    assert peer.expect(DETACH).condition == "amqp:not-implemented"
+    peer.send(performative(DETACH, 0, True), transferred(3, handle=1))
+    peer.expect(DISPOSITION)
+    assert len([each for each in peer.log if each.code == DETACH]) == 1
+    # Its name is free again, here and at the owner.
+    peer.attach_sender(name, name="failing", handle=3)
+    assert peer.await_credit(3) > 0
+    peer.send(transferred(4, handle=3))
+    peer.expect(DISPOSITION)
+    peer.close()
+    wait_until(lambda: depths(cells, 1)[name] == depths(cells, 1)[other] == 1, 10, "one message each")
+
+
+def test_a_session_that_ends_takes_its_links_and_no_others(cells: RunningBroker) -> None:
+    [first], [name, other] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 2, "sessions")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, name="first", handle=1)
+    peer.attach_sender(other, name="stays", handle=0)
+    peer.begin(channel=1)
+    peer.attach_sender(name, name="goes", handle=0, channel=1)
+    assert peer.await_credit(0) > 0
+    sent = [transferred(number, handle=0, settled=True, channel=1) for number in range(20)]
+    peer.send(b"".join(sent), performative(END, channel=1))
+    peer.expect(END)
+    peer.send(transferred(0, handle=0))
+    peer.expect(DISPOSITION)
+    peer.close()
+    wait_until(lambda: depths(cells, 1)[name] == 20, 10, "all that came before the end")
+    assert depths(cells, 1)[other] == 1

@@ -123,8 +123,10 @@ class NeighbourConnection:
 
     def flush(self) -> bool:
         """Write what there is; whether the socket is full."""
-        if not self.wire.pump_out():
+        if not self.wire.pump_out() and not self._is_ending:
             self.lose()
+        # One that ends has said its last: its socket stays until the other cell has heard that, which
+        # answers what it hears meanwhile, and reads no more where nobody takes the answers.
         return self.wire.blocked
 
     def crash(self, fault: BaseException) -> None:
