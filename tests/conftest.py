@@ -34,9 +34,17 @@ class PureFinder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `make clients-matrix` says."""
+    """Add what `make clients-matrix` says, and how many cells a broker has."""
     said = "write docs/clients.md, and docs/security.md's table of mechanisms"
     parser.addoption("--write-matrix", action="store_true", help=said)
+    said = "start brokers with so many cells, each of which keeps the connections that it accepts"
+    parser.addoption("--cells", type=int, default=0, metavar="N", help=said)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the brokers that tests start know of the option."""
+    if config.getoption("--cells"):
+        os.environ["SLUICE_TEST_CELLS"] = str(config.getoption("--cells"))
 
 
 def pytest_report_header() -> list[str]:

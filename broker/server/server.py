@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -62,7 +63,7 @@ from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.neighbours import NeighbourPort, Neighbours
-from broker.server.cells.place import CellPlace, InheritedSockets
+from broker.server.cells.place import CellPlace, InheritedSockets, keeps_connections
 from broker.server.cluster.routes import OwnerRoutes
 from broker.server.cluster.standbys import StandbyWatch
 from broker.server.heap import Heap, give_back
@@ -229,7 +230,8 @@ class Server:
         if self._inherited is not None and place is not None:
             self._neighbours = Neighbours(place, self.reactor)
             self._neighbour_port = NeighbourPort(self._inherited.neighbours, self.reactor)
-            self.reactor.reach_cells_by(self._neighbours.hand_over, self._neighbours.dial)
+            hand_over = None if keeps_connections(os.environ) else self._neighbours.hand_over
+            self.reactor.reach_cells_by(hand_over, self._neighbours.dial)
         self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
         # How many connections had come and gone when that was last looked at.

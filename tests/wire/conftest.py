@@ -54,9 +54,12 @@ class RunningBroker:
             *("--data", str(folder / "data"), "--listen", "amqp://127.0.0.1:0"),
             *("--http", "127.0.0.1:0", *args),
         ]
+        self.cells, env = cells_for(config, args)
+        if env:
+            words += ["--cells", str(self.cells)]
         reading, writing = os.pipe()
         self._stderr = os.fdopen(reading, errors="backslashreplace")
-        self.process = start_process(words, {}, writing)
+        self.process = start_process(words, env, writing)
         os.close(writing)
         self._settled = False
         self._attention = threading.Lock()
@@ -145,6 +148,18 @@ class RunningBroker:
         found = re.search(pattern, self.log)
         assert found is not None, self.log
         return found[1]
+
+
+def cells_for(config: str, args: Sequence[str]) -> tuple[int, dict[str, str]]:
+    """Return how many cells a broker is started with as pytest's `--cells` says, and the variables for that.
+
+    Its connections stay where they are accepted, so that most links are passed on. One whose test says how
+    many it has is left alone, and so is a member of a cluster.
+    """
+    wanted = int(os.environ.get("SLUICE_TEST_CELLS", "0"))
+    if wanted < 2 or "--cells" in args or "cells:" in config or "cluster:" in config:
+        return 1, {}
+    return wanted, {"SLUICE_HAND_OVER": "off"}
 
 
 def wait_until(

@@ -14,7 +14,23 @@ from proton.utils import BlockingConnection, SendException
 from broker.client.request import Management
 from tests.wire.cells import CELLS, PAIRS, Flood, cells, depths, names_in, settled_in
 from tests.wire.conftest import RunningBroker, wait_until
-from tests.wire.frames import FLOW, TRANSFER, RawPeer, performative
+from tests.wire.frames import (
+    ACCEPTED,
+    ATTACH,
+    DETACH,
+    DISPOSITION,
+    FLOW,
+    RECEIVER,
+    SENDER,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+    Described,
+    RawPeer,
+    UByte,
+    performative,
+)
+from tests.wire.frames import transfer as transferred
 
 __all__ = ["cells"]
 
@@ -258,3 +274,35 @@ def test_what_a_client_leaves_unsettled_is_there_again(cells: RunningBroker) -> 
             bodies.append(again.receive(timeout=10).body)
             again.accept()
         assert sorted(bodies) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_link_that_was_detached_attaches_again(cells: RunningBroker, closed: bool, at_once: bool) -> None:
+    [name], [first] = names_in(1, CELLS, 1, f"again{closed}{at_once}"), names_in(0, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, "first", handle=9)
+    peer.attach_sender(name, "out", handle=0)
+    peer.attach_receiver(name, "in", handle=1)
+    for number in range(10):
+        for handle, role in ((0, SENDER), (1, RECEIVER)):
+            detach = performative(DETACH, handle, closed)
+            if not at_once:
+                peer.send(detach)
+                assert peer.expect(DETACH).error == []
+                detach = b""
+            source, target = (None, name) if role == SENDER else (name, None)
+            termini = Described(SOURCE, [source]), Described(TARGET, [target])
+            modes = UByte(2), UByte(0)
+            link = ("out", "in")[handle]
+            peer.send(detach + performative(ATTACH, link, handle, role, *modes, *termini, None, None, 0))
+            peer._handles[handle] = peer.expect(ATTACH).field(1)
+            assert role == RECEIVER or peer.await_credit(0) > 0
+        peer.send(transferred(number, handle=0))
+        peer.expect(DISPOSITION)
+        peer.send(performative(FLOW, number, 10_000, number + 1, 10_000, 1, 0, 1))
+        arrived = peer.expect(TRANSFER)
+        state = Described(ACCEPTED)
+        peer.send(performative(DISPOSITION, RECEIVER, arrived.field(1), arrived.field(1), True, state))
+    peer.close()
+    wait_until(lambda: depths(cells, 1)[name] == 0, 10, "an empty queue")

@@ -42,6 +42,9 @@ log = logging.getLogger("sluice.amqp")
 # Told a delivery's state, and the condition and the text of a rejection.
 Told = Callable[[int, bytes, bytes], None]
 
+# A session's handle, a link's name, and whether it receives.
+LinkName = tuple[int, str, bool]
+
 # What may have come of a session and not been passed on.
 SESSION_BYTES = 1 << 20
 FORCED, NOT_FOUND = "amqp:connection:forced", "amqp:not-found"
@@ -82,6 +85,10 @@ class NeighbourConnection:
         self._relay_link: Link | None = None
         # By the client's channel.
         self.sessions: dict[int, Session] = {}
+        # By name and direction, links whose detach the other cell has yet to answer, and those that are to be
+        # attached by these names then: Proton would take the answer to the second for one to the first.
+        self.leaving: dict[LinkName, Link] = {}
+        self.waiting: dict[LinkName, Link] = {}
         self._container = container
         self._links = links
         self._is_ending = self._is_lost = self._is_closed = False
@@ -139,6 +146,9 @@ class NeighbourConnection:
         if not self._is_lost:
             # Later, as it may be in the middle of its own events.
             self._is_lost = True
+            found = self.transport.condition
+            if found is not None and not self._is_ending:
+                log.error("a connection to cell %d ends: %s: %s", self.cell, found.name, found.description)
             self._container.inbox.post(self._tell_lost)
 
     def _tell_lost(self) -> None:
@@ -183,10 +193,47 @@ class NeighbourConnection:
             found.open()
         return found
 
+    def attach(self, other: Link) -> None:
+        """Attach a link, once one that had its name has gone."""
+        if name_of(other) in self.leaving:
+            self.waiting[name_of(other)] = other
+        else:
+            other.open()
+            self.wire.mark()
+
+    def part(self, other: Link, *, closed: bool) -> None:
+        """Detach a link whose client has gone from it, in kind."""
+        self.by_handle.pop(handle_of(other), None)
+        if other.state & Endpoint.LOCAL_UNINIT:
+            self.waiting.pop(name_of(other), None)
+            other.free()
+            return
+        self.leaving[name_of(other)] = other
+        if closed:
+            other.close()
+        else:
+            other.detach()
+        self.wire.mark()
+
+    def _left(self, other: Link) -> None:
+        """A link is gone that the client left before."""
+        name = name_of(other)
+        is_last = self.leaving.get(name) == other
+        other.free()
+        if is_last:
+            del self.leaving[name]
+            waiting = self.waiting.pop(name, None)
+            if waiting is not None:
+                waiting.open()
+                self.wire.mark()
+
     def end_session(self, channel: int) -> None:
         """End the session for one of the client's that has ended."""
         found = self.sessions.pop(channel, None)
         if found is not None:
+            for links in (self.leaving, self.waiting):
+                for name in [name for name, each in links.items() if each.session == found]:
+                    del links[name]
             found.close()
             self.wire.mark()
 
@@ -233,8 +280,14 @@ class NeighbourConnection:
                 if kind != lib.PN_LINK_REMOTE_OPEN:
                     self.lose()
             elif kind != lib.PN_LINK_REMOTE_OPEN:
-                # The client has left it before.
-                found.link.free()
+                self._left(found.link)
+        elif kind == lib.PN_SESSION_REMOTE_CLOSE:
+            ended: Any = Event.wrap(ffi.cast("pn_event_t *", event))  # type: ignore[no-untyped-call]
+            if ended.session.state & Endpoint.LOCAL_CLOSED:
+                # The client has ended it before.
+                ended.session.free()
+            else:
+                self.lose()
         elif kind in _ENDS:
             self.lose()
 
@@ -300,8 +353,7 @@ class ForeignLinks:
         foreign = ForeignLink(link, half, other)
         connection.by_handle[handle_of(other)] = foreign
         self._by_handle[handle] = connection, foreign
-        other.open()
-        connection.wire.mark()
+        connection.attach(other)
         return foreign
 
     def relay(self, cell: int, data: bytes, told: Told) -> None:
@@ -411,7 +463,9 @@ class ForeignLinks:
             self._connection_to(foreign.further[0])
         except PeerError as fault:
             return Condition(fault.condition, fault.description)
-        self._part(connection, foreign, closed=True)
+        foreign.half.shut()
+        connection.by_handle.pop(handle_of(foreign.other), None)
+        foreign.other.close()
         foreign.other.free()
         self.seek(foreign.link, foreign.further)
         return None
@@ -445,12 +499,7 @@ class ForeignLinks:
 
     def _part(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
         foreign.half.shut()
-        connection.by_handle.pop(handle_of(foreign.other), None)
-        if closed:
-            foreign.other.close()
-        else:
-            foreign.other.detach()
-        connection.wire.mark()
+        connection.part(foreign.other, closed=closed)
 
     def _fail(self, handle: int, condition: str, text: str) -> None:
         """Detach a link with an error, here and at the other cell."""
@@ -465,6 +514,11 @@ class ForeignLinks:
         link.condition = Condition(condition, text)
         link.close()
         self._wire.mark()
+
+
+def name_of(other: Link) -> LinkName:
+    """Return what tells a link of a connection from others."""
+    return handle_of(other.session), other.name, bool(other.is_receiver)
 
 
 def _copy_rest(other: Link, link: Link) -> None:
@@ -489,7 +543,6 @@ _ENDS = frozenset(
     (
         lib.PN_CONNECTION_REMOTE_CLOSE,
         lib.PN_TRANSPORT_ERROR,
-        lib.PN_SESSION_REMOTE_CLOSE,
         lib.PN_TRANSPORT_CLOSED,
     )
 )
