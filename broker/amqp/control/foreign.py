@@ -518,7 +518,7 @@ class ForeignLinks:
 
 def name_of(other: Link) -> LinkName:
     """Return what tells a link of a connection from others."""
-    return handle_of(other.session), other.name, bool(other.is_receiver)
+    return address_of(other.session._impl), other.name, bool(other.is_receiver)
 
 
 def _copy_rest(other: Link, link: Link) -> None:
