@@ -306,3 +306,19 @@ def test_a_link_that_was_detached_attaches_again(cells: RunningBroker, closed: b
         peer.send(performative(DISPOSITION, RECEIVER, arrived.field(1), arrived.field(1), True, state))
     peer.close()
     wait_until(lambda: depths(cells, 1)[name] == 0, 10, "an empty queue")
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_empty_delivery_tag_passes(cells: RunningBroker, settled: bool) -> None:
+    """Qpid JMS and protonj2 give pre-settled messages no other."""
+    [name], [first] = names_in(1, CELLS, 1, f"tag{settled}"), names_in(0, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, "first", handle=1)
+    peer.attach_sender(name, "second", handle=0)
+    assert peer.await_credit(0) >= 10
+    for number in range(10):
+        peer.send(transferred(number, handle=0, settled=settled, tag=b""))
+        if not settled:
+            peer.expect(DISPOSITION)
+    wait_until(lambda: depths(cells, 1)[name] == 10, 10, "10 messages")
+    peer.close()

@@ -20,6 +20,10 @@ cdef enum:
     PIECE_BYTES = 1 << 14
 
 
+# Of the greatest size (AMQP 1.0 §2.8.7), as nobody's own is.
+cdef bytes NO_TAG = bytes(32)
+
+
 cdef class NeighbourIO(ConnectionIO):
     """A connection to another cell of this broker, whose client this cell is: its frames need no guard."""
 
@@ -137,9 +141,15 @@ cdef class IncomingHalf(IncomingLink):
     cdef void *begun(self, void *delivery) except? NULL:
         """Return the delivery by which one goes on, made if need be; NULL where it may not be passed on."""
         cdef void *passed = pn_delivery_get_context(delivery)
+        cdef pn_bytes_t tag
         if passed != NULL or not self.may_pass(delivery):
             return passed
-        passed = pn_delivery(self.other.link, pn_delivery_tag(delivery))
+        tag = pn_delivery_tag(delivery)
+        if tag.size == 0:
+            # Proton writes an empty tag as none at all. Of unsettled deliveries one has it at most.
+            tag.start = PyBytes_AS_STRING(NO_TAG)
+            tag.size = PyBytes_GET_SIZE(NO_TAG)
+        passed = pn_delivery(self.other.link, tag)
         pn_delivery_set_context(passed, delivery)
         pn_delivery_set_context(delivery, passed)
         return passed
