@@ -52,7 +52,7 @@ class HandedConnection:
     relays: bool = False
 
 
-class Outcome(Enum):
+class HandoverOutcome(Enum):
     """The outcome of a hand-over."""
 
     # The other cell goes on with the connection.
@@ -66,7 +66,7 @@ class Outcome(Enum):
 
 
 # Takes a connection to a cell, and calls back with the outcome.
-HandOver = Callable[[int, HandedConnection, Callable[[Outcome], None]], None]
+HandOver = Callable[[int, HandedConnection, Callable[[HandoverOutcome], None]], None]
 
 
 class Recorder:
@@ -150,17 +150,17 @@ class ConnectionHandovers:
         self._sockets.close(client)
         self.send(cell, handed, lambda outcome: self._sent(handed, cell, outcome))
 
-    def _sent(self, handed: HandedConnection, cell: int, outcome: Outcome) -> None:
-        if outcome is Outcome.TAKEN:
+    def _sent(self, handed: HandedConnection, cell: int, outcome: HandoverOutcome) -> None:
+        if outcome is HandoverOutcome.TAKEN:
             self.handed_total += 1
             handed.sock.close()
-        elif outcome is Outcome.REFUSED:
+        elif outcome is HandoverOutcome.REFUSED:
             self.kept_total += 1
             self._take(handed)
         else:
             self.lost_total += 1
             log.warning("%s: cell %d doesn't answer, and its connection is closed", handed.address, cell)
-            if outcome is Outcome.UNANSWERED and self._take(handed):
+            if outcome is HandoverOutcome.UNANSWERED and self._take(handed):
                 self._say_unanswered(handed, cell)
                 return
             # Whether it has been written to is not known: its client sees an end, and comes back. The other

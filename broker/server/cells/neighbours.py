@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from broker.amqp.control.live import LiveConnection
-from broker.amqp.loop.handover import HandedConnection, Outcome
+from broker.amqp.loop.handover import HandedConnection, HandoverOutcome
 from broker.amqp.loop.reactor import Reactor
 from broker.server.cells import messages
 from broker.server.cells.messages import MessageError
@@ -40,7 +40,7 @@ ACCEPTS = 16
 PAUSE_S = 0.1
 STOP_S = 2.0
 
-Told = Callable[[Outcome], None]
+Told = Callable[[HandoverOutcome], None]
 
 
 class NeighbourPort:
@@ -106,7 +106,7 @@ class NeighbourPort:
             raise MessageError("a connection without its socket and its ticket")
         address, door, identity, seconds = messages.client_of(fields)
         steps = messages.steps_of(fields, data)
-        ticket, client = Ticket(handed.pop()), socket.socket(fileno=handed.pop())
+        ticket, client = HandoverTicket(handed.pop()), socket.socket(fileno=handed.pop())
         connection = HandedConnection(client, address, door, identity, seconds, steps)
         self._reactor.post(lambda: self._take(sock, connection, ticket))
 
@@ -120,7 +120,7 @@ class NeighbourPort:
 
         self._reactor.post(take)
 
-    def _take(self, sock: socket.socket, connection: HandedConnection, ticket: Ticket) -> None:
+    def _take(self, sock: socket.socket, connection: HandedConnection, ticket: HandoverTicket) -> None:
         """Take a connection over, on the loop's thread, unless the other cell has taken it back."""
         with sock, ticket:
             sock.setblocking(False)
@@ -150,7 +150,7 @@ class Neighbours:
         until_s = time.monotonic() + ANSWER_S
 
         def speak() -> None:
-            outcome = Outcome.UNKNOWN if self._is_stopped else self._spoken(cell, connection, until_s)
+            outcome = HandoverOutcome.UNKNOWN if self._is_stopped else self._spoken(cell, connection, until_s)
             self._reactor.post(lambda: told(outcome))
 
         self._queue_of(cell).put(speak)
@@ -188,7 +188,7 @@ class Neighbours:
                 threading.Thread(target=_work, args=(queue,), name=name, daemon=True).start()
         return queue
 
-    def _spoken(self, cell: int, connection: HandedConnection, until_s: float) -> Outcome:
+    def _spoken(self, cell: int, connection: HandedConnection, until_s: float) -> HandoverOutcome:
         """Speak to a cell until it has answered, again where it ends before it has the connection."""
         client = messages.client_fields(
             connection.address, connection.door, connection.identity, connection.seconds
@@ -196,7 +196,7 @@ class Neighbours:
         steps, data = messages.step_fields(connection.steps)
         message = messages.written(messages.CONNECTION, {**client, **steps}, data)
         while time.monotonic() < until_s and not self._is_stopped:
-            with Ticket() as ticket:
+            with HandoverTicket() as ticket:
                 descriptors = [connection.sock.fileno(), ticket.fd]
                 try:
                     answer = _answer(self._place.socket_of(cell), message, descriptors, until_s)
@@ -204,16 +204,16 @@ class Neighbours:
                     log.warning("cell %d can't be spoken to: %s", cell, fault)
                     answer = b""
                 if answer == messages.TAKEN:
-                    return Outcome.TAKEN
+                    return HandoverOutcome.TAKEN
                 if answer == messages.REFUSED:
-                    return Outcome.REFUSED
+                    return HandoverOutcome.REFUSED
                 if not ticket.redeem():
-                    return Outcome.UNKNOWN
+                    return HandoverOutcome.UNKNOWN
             time.sleep(max(min(AGAIN_S, until_s - time.monotonic()), 0.0))
-        return Outcome.UNANSWERED
+        return HandoverOutcome.UNANSWERED
 
 
-class Ticket:
+class HandoverTicket:
     """What goes along with a connection: of two cells one redeems it, and has the connection from then on.
 
     ``fd``: an eventfd that holds 1, made anew unless one is given.
@@ -222,7 +222,7 @@ class Ticket:
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
 
-    def __enter__(self) -> Ticket:
+    def __enter__(self) -> HandoverTicket:
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -56,7 +56,7 @@ DECIDE_NS = 10 * SECOND_NS
 # How long a cell that serves may say nothing: its loop speaks each second, between two turns, none of which
 # takes nearly so long; its neighbours' clients are let go before. Where the service manager watches this
 # process by a time of its own (WATCHDOG_USEC, sd_notify(3)), its cells are watched by the same.
-HUNG_NS, LEAST_HUNG_NS = 30 * SECOND_NS, 3 * SECOND_NS
+HUNG_NS, LEAST_HUNG_NS = 30 * SECOND_NS, 5 * SECOND_NS
 
 
 @dataclass(slots=True, eq=False)
@@ -412,7 +412,7 @@ class Supervisor:
 
         Only time in which this process ran counts: where it stood still, so did they, or they have spoken.
         """
-        passed_ns = min(now_ns - self._turned_ns, 2 * int(TICK_S * SECOND_NS)) if self._turned_ns else 0
+        passed_ns = min(now_ns - self._turned_ns, int(TICK_S * SECOND_NS)) if self._turned_ns else 0
         self._turned_ns = now_ns
         for cell in self._cells:
             if cell.process is None or not cell.is_ready or self._stopping_ns:
