@@ -20,7 +20,7 @@ PREFIX = "SLUICE_"
 # Variables of ours that are no settings.
 OTHER_VARIABLES = frozenset(
     {
-        *("SLUICE_CONFIG", "SLUICE_PURE", "SLUICE_BROKER", "SLUICE_CELL_PLACE", "SLUICE_HAND_OVER"),
+        *("SLUICE_CONFIG", "SLUICE_PURE", "SLUICE_BROKER", "SLUICE_CELL_PLACE"),
         *("SLUICE_USER", "SLUICE_PASSWORD", "SLUICE_PASSWORD_FILE"),
         *("SLUICE_CA", "SLUICE_CERT", "SLUICE_KEY"),
     }

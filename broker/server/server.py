@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import resource
 import signal
 import socket
@@ -63,7 +62,7 @@ from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.neighbours import NeighbourPort, Neighbours
-from broker.server.cells.place import CellPlace, InheritedSockets, keeps_connections
+from broker.server.cells.place import CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
 from broker.server.cluster.standbys import StandbyWatch
 from broker.server.heap import Heap, give_back
@@ -117,9 +116,9 @@ class Budgets:
         # What the store takes already is its own: else a full one would be stopped by every restart.
         mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
-            _share(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100, share),
-            _share(settings.store_limit, mine * share * STORE_PERCENT // 100, share),
-            _share(settings.temp_limit, free * share * TEMP_PERCENT // 100, share),
+            _part_of(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100, share),
+            _part_of(settings.store_limit, mine * share * STORE_PERCENT // 100, share),
+            _part_of(settings.temp_limit, free * share * TEMP_PERCENT // 100, share),
         )
 
     def __str__(self) -> str:
@@ -127,8 +126,8 @@ class Budgets:
         return ", ".join(f"{name}_limit {_rounded(nbytes) if nbytes else 'none'}" for name, nbytes in shown)
 
 
-def _share(limit: int | None, default: int, share: int) -> int:
-    """Return one of ``share`` parts of a limit; none of a limit is 0, which would be no limit."""
+def _part_of(limit: int | None, default: int, share: int) -> int:
+    """Return one of ``share`` parts of a limit, at least 1 where there is a limit: 0 is none."""
     whole = default if limit is None else limit
     return max(whole // share, 1) if whole else 0
 
@@ -230,8 +229,7 @@ class Server:
         if self._inherited is not None and place is not None:
             self._neighbours = Neighbours(place, self.reactor)
             self._neighbour_port = NeighbourPort(self._inherited.neighbours, self.reactor)
-            hand_over = None if keeps_connections(os.environ) else self._neighbours.hand_over
-            self.reactor.reach_cells_by(hand_over, self._neighbours.dial)
+            self.reactor.reach_cells_by(self._neighbours.hand_over, self._neighbours.dial)
         self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
         # How many connections had come and gone when that was last looked at.

@@ -30,13 +30,17 @@ STOP_SECONDS = 30
 
 
 def start_process(
-    words: Sequence[str], env: Mapping[str, str], stderr: int
+    words: Sequence[str], env: Mapping[str, str], stderr: int, *, keeps: bool = False
 ) -> subprocess.Popen[bytes] | forked.ForkedProcess:
-    """Start `sluice WORDS` with variables beside ours and its standard error at a file descriptor."""
-    if forked.is_wanted(env):
+    """Start `sluice WORDS` with variables beside ours and its standard error at a file descriptor.
+
+    ``keeps``: its cells keep the connections that they accept.
+    """
+    if forked.is_wanted(env) and not keeps:
         return forked.started(words, env, stderr)
     told = {**os.environ, "PYTHONUNBUFFERED": "1", **env}
-    return subprocess.Popen([sys.executable, "-m", "broker.cli.main", *words], stderr=stderr, env=told)
+    module = "tests.wire.keeping_cells" if keeps else "broker.cli.main"
+    return subprocess.Popen([sys.executable, "-m", module, *words], stderr=stderr, env=told)
 
 
 class RunningBroker:
@@ -54,12 +58,12 @@ class RunningBroker:
             *("--data", str(folder / "data"), "--listen", "amqp://127.0.0.1:0"),
             *("--http", "127.0.0.1:0", *args),
         ]
-        self.cells, env = cells_for(config, args)
-        if env:
+        self.cells = cells_for(config, args)
+        if self.cells > 1:
             words += ["--cells", str(self.cells)]
         reading, writing = os.pipe()
         self._stderr = os.fdopen(reading, errors="backslashreplace")
-        self.process = start_process(words, env, writing)
+        self.process = start_process(words, {}, writing, keeps=self.cells > 1)
         os.close(writing)
         self._settled = False
         self._attention = threading.Lock()
@@ -150,16 +154,16 @@ class RunningBroker:
         return found[1]
 
 
-def cells_for(config: str, args: Sequence[str]) -> tuple[int, dict[str, str]]:
-    """Return how many cells a broker is started with as pytest's `--cells` says, and the variables for that.
+def cells_for(config: str, args: Sequence[str]) -> int:
+    """Return how many cells a broker is started with as pytest's `--cells` says, 1 without it.
 
     Its connections stay where they are accepted, so that most links are passed on. One whose test says how
     many it has is left alone, and so is a member of a cluster.
     """
     wanted = int(os.environ.get("SLUICE_TEST_CELLS", "0"))
     if wanted < 2 or "--cells" in args or "cells:" in config or "cluster:" in config:
-        return 1, {}
-    return wanted, {"SLUICE_HAND_OVER": "off"}
+        return 1
+    return wanted
 
 
 def wait_until(

@@ -232,7 +232,7 @@ def test_clients_that_go_away_anyhow_do_no_harm(cells: RunningBroker) -> None:
 
 
 def test_a_client_that_ends_behind_a_transaction_meets_no_fault(start_broker: StartBroker) -> None:
-    """What waited for room is passed on at the end, up to the transfer that can't be."""
+    """Messages that waited for room are passed on at the end, up to the transfer that can't be."""
     broker = start_broker(policies=POLICIES, args=ARGS)
     [first], [name] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 1, "behind")
     peer = RawPeer(broker.port).open().begin()

@@ -539,10 +539,4 @@ def _readable(value: Any) -> Any:
 
 
 _OF_LINKS = frozenset((lib.PN_LINK_REMOTE_OPEN, lib.PN_LINK_REMOTE_CLOSE, lib.PN_LINK_REMOTE_DETACH))
-_ENDS = frozenset(
-    (
-        lib.PN_CONNECTION_REMOTE_CLOSE,
-        lib.PN_TRANSPORT_ERROR,
-        lib.PN_TRANSPORT_CLOSED,
-    )
-)
+_ENDS = frozenset((lib.PN_CONNECTION_REMOTE_CLOSE, lib.PN_TRANSPORT_ERROR, lib.PN_TRANSPORT_CLOSED))

@@ -121,8 +121,8 @@ class Reactor:
         client = self._acceptor.receive(handed)
         return client is not None and self._input.take_over(client, handed)
 
-    def reach_cells_by(self, hand_over: HandOver | None, dial: Dial) -> None:
-        """Hand connections over to other cells by the one, if any, and connect to them by the other."""
+    def reach_cells_by(self, hand_over: HandOver, dial: Dial) -> None:
+        """Hand connections over to other cells by the one, and connect to them by the other."""
         if self._handovers is not None and self._neighbours is not None:
             self._handovers.send = hand_over
             self._neighbours.dialled_by = dial

@@ -214,7 +214,7 @@ class Neighbours:
 
 
 class HandoverTicket:
-    """What goes along with a connection: of two cells one redeems it, and has the connection from then on.
+    """A token that goes along with a connection: of two cells one redeems it, and has the connection then.
 
     ``fd``: an eventfd that holds 1, made anew unless one is given.
     """

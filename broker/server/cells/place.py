@@ -14,7 +14,6 @@ from broker.server.cells.layout import folder_of, socket_of
 from broker.server.cells.table import PlacementTable, read_table
 
 VARIABLE = "SLUICE_CELL_PLACE"
-HAND_OVER = "SLUICE_HAND_OVER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +69,6 @@ class CellPlace:
     def socket_of(self, cell: int) -> Path:
         """Return the path of the socket at which a cell hears the others."""
         return socket_of(Path(self.data), cell)
-
-
-def keeps_connections(environment: Mapping[str, str]) -> bool:
-    """Return whether every connection stays in the cell that accepted it, as those with TLS do: for tests."""
-    return environment.get(HAND_OVER) == "off"
 
 
 @dataclass(frozen=True, slots=True)
