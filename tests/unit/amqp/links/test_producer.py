@@ -109,7 +109,8 @@ def test_a_message_that_is_to_be_delayed_is_taken_and_waits(broker: LiveBroker) 
     peer = broker.connect()
     peer.attach_sender("orders")
     peer.turn()
-    note = b"\xa3\x14x-opt-delivery-delay\x55\x63"
+    # Longer than a busy machine takes for a turn.
+    note = b"\xa3\x14x-opt-delivery-delay\x81" + (60_000).to_bytes(8, "big")
     annotations = b"\x00\x53\x72\xc1" + bytes((len(note) + 1, 2)) + note
     peer.send(transfer(0, annotations + BODY))
     peer.turn()
