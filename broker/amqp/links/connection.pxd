@@ -47,6 +47,7 @@ cdef class ConnectionIO(TransportIO):
     cdef bint has_unsent(self, void *session) except -1
     cdef object note_leak(self)
     cdef Transaction transaction_at(self, void *delivery)
+    cdef object fail_transaction(self, void *delivery, str fault)
     cdef object await_turn(self)
     cdef object throttle(self, Engine engine)
     cdef object drop_delivery(self, void *link, void *delivery)

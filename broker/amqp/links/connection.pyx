@@ -199,6 +199,14 @@ cdef class ConnectionIO(TransportIO):
             found = self.named = self.transactions.get(name.start[:name.size])
         return found
 
+    cdef object fail_transaction(self, void *delivery, str fault):
+        """Have the transaction that a delivery's state names fail, if any: its controller may not wait for outcomes."""
+        cdef Transaction transaction
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            transaction = self.transaction_at(delivery)
+            if transaction is not None and not transaction.fault:
+                transaction.fault = fault
+
     cdef object await_turn(self):
         """Have the room of the connection's window dealt out, where there is some and links wait for it."""
         if not self.turning and self.shared.due():

@@ -250,6 +250,7 @@ cdef class ForeignProducer(IncomingHalf):
 
     cdef bint may_pass(self, void *delivery) except -1:
         if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.connection.fail_transaction(delivery, ELSEWHERE)
             self.failed("amqp:not-implemented", TRANSACTIONS)
             return False
         return True
@@ -319,6 +320,7 @@ cdef class ForeignConsumer(OutgoingHalf):
         """Pass the client's outcome to the owner."""
         if (pn_delivery_get_context(delivery) != NULL
                 and pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL):
+            self.connection.fail_transaction(delivery, ELSEWHERE)
             self.failed("amqp:not-implemented", TRANSACTIONS)
             return
         OutgoingHalf.on_updated(self, delivery)
@@ -439,6 +441,8 @@ cdef class NeighbourRelay(OutgoingLink):
 cdef bytes text_of(const char *text):
     return b"" if text == NULL else <bytes>text
 
+
+cdef str ELSEWHERE = "a message of it belongs to a node of another cell"
 
 TRANSACTIONS = (
     "a transaction takes no messages of nodes in another cell than its connection's: use a connection of its own,"

@@ -49,7 +49,6 @@ cdef class ProducerLink(AssemblingLink):
     cdef bytes delayed(self, void *delivery, bytes data, long size, bint settled)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     @cython.final
-    cdef object fail_transaction(self, void *delivery)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)
     @cython.final

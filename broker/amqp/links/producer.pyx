@@ -228,14 +228,6 @@ cdef class ProducerLink(AssemblingLink):
                 continue
             transaction.read(self)
 
-    cdef object fail_transaction(self, void *delivery):
-        """Have the transaction of a message that isn't taken fail: its controller may not wait for outcomes."""
-        cdef Transaction transaction
-        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            transaction = self.connection.transaction_at(delivery)
-            if transaction is not None and not transaction.fault:
-                transaction.fault = "a message of it was refused"
-
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account):
         """Do what the engine's answer ``code`` asks for."""
@@ -381,7 +373,7 @@ cdef class ProducerLink(AssemblingLink):
     cdef object reject(self, void *delivery, bytes name, bytes text):
         """Give a delivery the outcome of a message that isn't taken."""
         cdef void *condition
-        self.fail_transaction(delivery)
+        self.connection.fail_transaction(delivery, "a message of it was refused")
         if self.refusal == STATE_REJECTED:
             condition = pn_disposition_condition(pn_delivery_local(delivery))
             pn_condition_set_name(condition, name)
@@ -463,7 +455,7 @@ cdef class ProducerLink(AssemblingLink):
         """Detach this link for one delivery, and say which: no outcome can tell of it."""
         cdef pn_bytes_t tag = pn_delivery_tag(delivery)
         cdef bytes name = tag.start[:tag.size] if tag.size > 0 else b""
-        self.fail_transaction(delivery)
+        self.connection.fail_transaction(delivery, "a message of it was refused")
         self.dead = True
         if pn_delivery_settled(delivery):
             # Else it stays unsettled: some clients read a settlement without an outcome as success.
