@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,6 +39,9 @@ from broker.loggers import SOMEBODY, about
 from broker.manage.authorized import AuthorizedModel
 from broker.manage.model import Model
 from broker.manage.survey import SurveyResult
+
+if TYPE_CHECKING:
+    from broker.http.cells.face import CellsFace
 
 log = logging.getLogger("sluice.http")
 access_log = logging.getLogger("sluice.http.access")
@@ -66,11 +70,15 @@ def application(
     operate: Operate | None = None,
     tally: HttpCounts | None = None,
     share: CpuShare | None = None,
+    face: CellsFace | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """The ASGI application; without ``operate`` there is no API."""
+    """The ASGI application; without ``operate`` there is no API.
+
+    With a ``face`` it speaks for all cells of this machine, and the face is given what speaks for this one.
+    """
     tally, shared = tally or HttpCounts(), share or CpuShare()
     tally.spent_ns = lambda: shared.spent_ns
-    pages = _Pages(ask, survey, readiness, tally)
+    pages = _Pages(ask, survey, readiness, tally, None if face is None else face.own)
     threads = Threads(shared)
     routes = [
         Route(METRICS, _endpoint(pages.metrics, threads)),
@@ -82,6 +90,8 @@ def application(
     if operate is None:
         return _Guarded(found, tally, RequestRate(0), RequestQueue(shared))
     found.router.routes += files.routes()
+    if face is not None:
+        return _of_cells(found, face, operate, ask, threads, tally, shared)
     reception = HttpAuthenticator(operate.access, operate.model.authority, ask, threads)
     beneath = DeferredApp(partial(_api, operate, ask, threads, reception))
     tally.sessions = lambda: len(reception.sessions)
@@ -91,13 +101,54 @@ def application(
     )
 
 
-def _api(operate: Operate, ask: Ask, threads: Threads, reception: HttpAuthenticator) -> ASGIApp:
+def _of_cells(
+    own: Starlette,
+    face: CellsFace,
+    operate: Operate,
+    ask: Ask,
+    threads: Threads,
+    tally: HttpCounts,
+    shared: CpuShare,
+) -> ASGIApp:
+    """Return what speaks for all cells; ``own`` has the pages of this one."""
+    from broker.http.cells.logins import CellLogins, answering
+    from broker.http.cells.pages import CellsPages
+
+    reception = HttpAuthenticator(
+        operate.access, operate.model.authority, ask, threads, elsewhere=CellLogins(face)
+    )
+    face.on_session = answering(reception.find_login, reception.sessions.end)
+    beneath = DeferredApp(partial(_api, operate, ask, threads, reception, face))
+    face.local = _Fork(own, beneath)
+    pages = CellsPages(face, threads, _parts)
+    routes = [
+        Route(METRICS, pages.metrics),
+        Route(HEALTH, pages.state),
+        Route(READINESS, pages.state),
+        *files.routes(),
+    ]
+    whole = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
+    whole.router.redirect_slashes = False
+    tally.sessions = lambda: len(reception.sessions)
+    pace = RequestRate(operate.access.rates.requests, REQUESTS_BURST_S)
+    public = _Fork(_Measured(whole, reception, operate.model), beneath)
+    return _Guarded(public, tally, pace, RequestQueue(shared))
+
+
+def _api(
+    operate: Operate, ask: Ask, threads: Threads, reception: HttpAuthenticator, face: CellsFace | None = None
+) -> ASGIApp:
     """Return the API; FastAPI and its models take as long to load as the rest of a broker's start."""
     from broker.http.api import application as api
     from broker.http.api.context import RequestContext
 
     context = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
-    return api.application(context, Guard(origins=operate.origins), reception)
+    guard = Guard(origins=operate.origins)
+    if face is None:
+        return api.application(context, guard, reception)
+    from broker.http.cells.api import CellsApi
+
+    return api.application(context, guard, reception, lambda here: CellsApi(here, face, threads))
 
 
 class _Pages:
@@ -109,14 +160,22 @@ class _Pages:
         survey: Callable[[], SurveyResult],
         readiness: Callable[[], str],
         tally: HttpCounts,
+        cell: int | None = None,
     ) -> None:
+        # The number of this cell, where it is one of several.
+        self._cell = cell
         self._tally = tally
         self._ask = ask
         self._survey = survey
         self._readiness_of = readiness
 
     def metrics(self, _request: Request) -> Content:
-        return 200, metrics.CONTENT_TYPE, [*metrics.render(self._survey()), self._tally.exposed()]
+        parts = [*metrics.render(self._survey()), self._tally.exposed()]
+        if self._cell is not None:
+            from broker.http.cells.pages import marked
+
+            parts = list(marked(parts, self._cell))
+        return 200, metrics.CONTENT_TYPE, parts
 
     def health(self, _request: Request) -> Content:
         """Alive is a broker whose loop turns."""

@@ -61,6 +61,7 @@ from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.server.cells.directory import CellDirectory
+from broker.server.cells.face import HttpNeighbours
 from broker.server.cells.neighbours import NeighbourPort, Neighbours
 from broker.server.cells.place import CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
@@ -154,6 +155,7 @@ class Server:
         self.settings = settings
         # One of several cells on this machine, with the sockets that all of them share.
         self.place = place
+        self._cells = directory
         self._inherited = None if place is None else InheritedSockets.of(place)
         # The replicated cell that it owns, and why it let go of it.
         self.cell = cell
@@ -270,7 +272,12 @@ class Server:
             shown = self.survey, model.diagnostics.readiness, entrance, operate
             share = CpuShare(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
             sock = None if self._inherited is None else self._inherited.http
-            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share, sock)
+            others = None
+            if self.place is not None and self._cells is not None:
+                others = HttpNeighbours(self.place, self._cells)
+            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share, sock, others)
+            if self._neighbour_port is not None:
+                self._neighbour_port.on_http = self.http.adopt_cell
             self.http.start()
             opened.append(replace(self.settings.http, port=self.http.port).url)
         return opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -77,21 +76,6 @@ def test_another_client_is_told_the_cell(cells: RunningBroker) -> None:
         management.call("CREATE", "org.sluice.queue", name)
     with Management(cells.url) as management, pytest.raises(NotFoundError):
         management.call("READ", "org.sluice.queue", name)
-
-
-def test_each_cell_has_an_http_port_of_its_own(cells: RunningBroker) -> None:
-    ports = [int(each) for each in re.findall(r"listening http://\S+:(\d+)", cells.log)]
-    assert len(ports) == CELLS
-    names = [names_in(cell, CELLS, 1, "http")[0] for cell in range(CELLS)]
-    for cell, port in enumerate(ports):
-        with Management(cells.url, cell=cell) as management:
-            management.call("CREATE", "org.sluice.queue", names[cell])
-        for path in ("/healthz", "/readyz"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-                assert answer.status == 200
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-        assert [name for name in names if f'queue="{name}"' in text] == [names[cell]]
 
 
 def test_an_error_says_which_cell() -> None:

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from broker import __version__
 from broker.errors import (
     ConflictError,
+    ElsewhereError,
     ForbiddenError,
     NotFoundError,
     OperatorError,
@@ -41,7 +42,7 @@ from broker.http.api import (
 )
 from broker.http.api.context import RequestContext, answer
 from broker.http.api.guard import PREFIX, READS, Guard
-from broker.http.api.live import Pulse
+from broker.http.api.live import CellFigures, Pulse
 from broker.http.server.authenticator import CALLER, NOBODY, Caller, HttpAuthenticator, Rejected
 from broker.manage.access import INTERNAL
 
@@ -151,12 +152,21 @@ def _document(api: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
     return found
 
 
-def application(context: RequestContext, guard: Guard, reception: HttpAuthenticator) -> ASGIApp:
-    """What answers requests whose path begins with `/api/v1`."""
+def application(
+    context: RequestContext,
+    guard: Guard,
+    reception: HttpAuthenticator,
+    over: Callable[[ASGIApp], CellFigures] | None = None,
+) -> ASGIApp:
+    """What answers requests whose path begins with `/api/v1`.
+
+    ``over`` makes of this cell's API what answers for all cells, to whom it is asked by a client.
+    """
     api = build()
+    whole = None if over is None else over(api)
     api.state.context = context
     api.state.reception = reception
-    api.state.pulse = Pulse(context.of(INTERNAL))
+    api.state.pulse = Pulse(context.of(INTERNAL), whole)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
@@ -166,14 +176,17 @@ def application(context: RequestContext, guard: Guard, reception: HttpAuthentica
                     message["headers"] = [*message["headers"], (b"content-security-policy", POLICY)]
             await send(message)
 
-        caller = await _caller(scope, guard, reception)
+        # Where another cell asks, that has seen to who it is for.
+        settled = scope.get(CALLER)
+        caller = settled or await _caller(scope, guard, reception)
         if isinstance(caller, Rejected):
             await session.turned(caller)(scope, receive, finish)
             return
         scope[CALLER] = caller
         scope["state"]["identity"] = caller.identity
         # A name's `%2F` is no slash: routes see the path as it stood in the request, `Name` decodes it.
-        await api({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, finish)
+        inner = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await (api if whole is None or settled is not None else whole)(inner, receive, finish)
 
     return serve
 
@@ -208,7 +221,8 @@ def _operation(route: APIRoute) -> str:
 async def _refused(_request: Request, fault: Exception) -> Response:
     status = next(status for kind, status in STATUS if isinstance(fault, kind))
     reason = "the broker's loop does not answer" if isinstance(fault, TimeoutError) else str(fault)
-    return answer({"error": reason}, status)
+    where = {"Sluice-Cell": str(fault.cell)} if isinstance(fault, ElsewhereError) else None
+    return answer({"error": reason}, status, where)
 
 
 async def _malformed(_request: Request, fault: Exception) -> Response:

@@ -17,6 +17,7 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
+from broker.http.api.listpart import PART, ListPart
 from broker.http.server.calls import Ask, AskInParts
 from broker.http.server.threads import Threads
 from broker.manage.authorized import AuthorizedModel
@@ -37,16 +38,19 @@ class RequestContext:
         ask_in_parts: AskInParts,
         threads: Threads,
         identity: Identity = ANONYMOUS,
+        part: ListPart | None = None,
     ) -> None:
         self.model = model
+        # The part of a list that another cell asks for.
+        self.part = part
         self.threads = threads
         self.authorized = AuthorizedModel(model, identity)
         self._ask = ask
         self._ask_in_parts = ask_in_parts
 
-    def of(self, identity: Identity) -> RequestContext:
+    def of(self, identity: Identity, part: ListPart | None = None) -> RequestContext:
         """The same for somebody else."""
-        return RequestContext(self.model, self._ask, self._ask_in_parts, self.threads, identity)
+        return RequestContext(self.model, self._ask, self._ask_in_parts, self.threads, identity, part)
 
     def ask(self, question: Callable[[AuthorizedModel], Answer]) -> Answer:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
@@ -70,8 +74,8 @@ class RequestContext:
 async def _context(request: Request) -> RequestContext:
     """Whoever asks is in the request's state; nobody known is anonymous, and has the rights of that."""
     found: RequestContext = request.app.state.context
-    identity: Identity = request.scope.get("state", {}).get("identity", ANONYMOUS)
-    return found.of(identity)
+    state = request.scope.get("state", {})
+    return found.of(state.get("identity", ANONYMOUS), state.get(PART))
 
 
 Context = Annotated[RequestContext, Depends(_context)]

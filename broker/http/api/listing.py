@@ -9,6 +9,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from broker.http.api.context import RequestContext
+from broker.http.api.listpart import ListPart
 from broker.manage.attributes import PREFIX
 from broker.manage.listing import ROWS_AT_ONCE, at_once, check_columns
 from broker.manage.ordering import matcher, ordered
@@ -50,6 +51,8 @@ def nodes(
     attribute, downwards = wanted.order
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
+    if context.part is not None and context.part.names is not None:
+        return _page(_rows(context, context.part.names, wanted), 0, wanted)
     matches = matcher(wanted.filter)
     known = context.ask(
         lambda model: model.listing.of_topic(topic, kinds[0]) if topic else model.listing.nodes(kinds)
@@ -61,12 +64,19 @@ def nodes(
     else:
         for part in _slices(found, at_once(attribute)):
             keys += context.ask(lambda model, part=part: model.listing.keys(part, attribute))  # type: ignore[misc]
+    if context.part is not None:
+        return {"keys": list(zip(keys, found, strict=True))}
     pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
     page = [name for _, name in pairs[wanted.offset : wanted.offset + wanted.limit]]
+    return _page(_rows(context, page, wanted), len(found), wanted)
+
+
+def _rows(context: RequestContext, names: Sequence[str], wanted: Wanted) -> list[Row]:
+    """Rows of these nodes, those that are gone left out."""
     items: list[Row] = []
-    for part in _slices(page, ROWS_AT_ONCE):
+    for part in _slices(names, ROWS_AT_ONCE):
         items += context.ask(lambda model, part=part: model.listing.rows(part, wanted.columns))  # type: ignore[misc]
-    return _page(items, len(found), wanted)
+    return items
 
 
 def others(
@@ -84,11 +94,23 @@ def others(
     views = context.ask_in_parts(lambda model: model.listing.others(type_, node))
     rows = [context.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
+    if context.part is not None:
+        return _part(found, attribute, wanted, context.part)
     rows = ordered(found, lambda row: row.get(attribute), downwards)
     page = rows[wanted.offset : wanted.offset + wanted.limit]
     if wanted.columns:
         page = [{name: row.get(name) for name in wanted.columns} for row in page]
     return _page(page, len(found), wanted)
+
+
+def _part(found: list[Row], attribute: str, wanted: Wanted, part: ListPart) -> dict[str, object]:
+    if part.names is None:
+        return {"keys": [(row.get(attribute), row["identity"]) for row in found]}
+    names = frozenset(part.names)
+    items = [row for row in found if row["identity"] in names]
+    if wanted.columns:
+        items = [{name: row.get(name) for name in wanted.columns} for row in items]
+    return _page(items, 0, wanted)
 
 
 def _page(items: list[Row], total: int, wanted: Wanted) -> dict[str, object]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
@@ -24,6 +24,7 @@ from broker.errors import ForbiddenError
 from broker.http.api.context import Context, RequestContext, Threaded
 from broker.http.server import limits
 from broker.http.server.authenticator import CALLER, Caller, HttpAuthenticator
+from broker.manage.access import INTERNAL
 from broker.manage.authorized import AuthorizedModel
 
 MOST_WATCHERS = 8
@@ -50,10 +51,30 @@ class Watcher:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Pulse:
-    """What all watchers see of the broker, each of whom may; used on the loop's thread only."""
+class CellFigures(Protocol):
+    """The API over all cells, where there are several, and the figures that watchers see of them."""
 
-    def __init__(self, context: RequestContext) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        ...
+
+    async def broker(self, caller: Caller) -> Row:
+        """Return the broker's attributes over all cells."""
+        ...
+
+    async def nodes(self, caller: Caller, names: list[str]) -> list[tuple[str, Row]]:
+        """Return `node` and its row, or `gone`, for each of these."""
+        ...
+
+
+class Pulse:
+    """What all watchers see of the broker, each of whom may; used on the loop's thread only.
+
+    ``cells`` is there where it is one of several.
+    """
+
+    def __init__(self, context: RequestContext, cells: CellFigures | None = None) -> None:
+        self.cells = cells
         # In the order they came.
         self._watchers: list[Watcher] = []
         self._context = context
@@ -86,8 +107,19 @@ class Pulse:
         now_s = asyncio.get_running_loop().time()
         if self._reading is None or (self._reading.done() and now_s - self._at_s >= FRESH_S):
             self._at_s = now_s
-            self._reading = asyncio.create_task(self._context.threads.run(self._context.broker))
+            self._reading = asyncio.create_task(self._read())
         return await asyncio.shield(self._reading)
+
+    async def _read(self) -> Row:
+        if self.cells is not None:
+            return await self.cells.broker(Caller(INTERNAL))
+        return await self._context.threads.run(self._context.broker)
+
+    async def nodes(self, context: RequestContext, caller: Caller, names: list[str]) -> list[tuple[str, Row]]:
+        """`node` and its row, or `gone`, for each of these, as the caller may see it."""
+        if self.cells is not None:
+            return await self.cells.nodes(caller, names)
+        return await context.threads.run(lambda: context.ask(lambda model: _nodes(model, names)))
 
 
 class Stream(Response):
@@ -164,21 +196,20 @@ async def live(
         yield b"retry: 2000\n\n"
         # Who is let in no more sees nothing more; who has other groups by now sees what they may.
         while (identity := reception.now(caller)) is not None:
-            for event in await _figures(context.of(identity), pulse, names):
+            for event in await _figures(context.of(identity), pulse, names, Caller(identity, caller.by)):
                 yield event
             await asyncio.sleep(INTERVAL_S)
 
     return Stream(events, watcher.ended, partial(pulse.leave, watcher))
 
 
-async def _figures(context: RequestContext, pulse: Pulse, names: list[str]) -> list[bytes]:
+async def _figures(context: RequestContext, pulse: Pulse, names: list[str], caller: Caller) -> list[bytes]:
     """One second's events; a reactor that doesn't answer is told of, and asked again."""
     try:
         context.authorized.see_broker()  # the rules may be others than a second ago
         told = [_event("broker", await pulse.broker())]
         if names:
-            rows = await context.threads.run(lambda: context.ask(lambda model: _nodes(model, names)))
-            told += [_event(kind, row) for kind, row in rows]
+            told += [_event(kind, row) for kind, row in await pulse.nodes(context, caller, names)]
     except ForbiddenError as refusal:
         return [_event("silent", {"error": str(refusal)})]
     except TimeoutError:

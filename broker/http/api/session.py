@@ -67,6 +67,8 @@ async def logout(request: Request) -> Response:
     """End the session that the request comes with; it is well if there is none."""
     reception: HttpAuthenticator = request.app.state.reception
     reception.logout(request.scope)
+    if not await reception.logout_elsewhere(request.scope):
+        return turned(Rejected(503, "the cell that keeps this login doesn't answer: log out again"))
     return Response(status_code=204, headers={"Set-Cookie": cookies.unsaid(request.scope)})
 
 

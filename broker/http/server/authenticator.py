@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.types import Scope
 
@@ -73,6 +73,26 @@ class Rejected:
 NOBODY = Caller(ANONYMOUS)
 
 
+class LoginsElsewhere(Protocol):
+    """Logins that other cells of this machine keep, by their tokens; ``mark`` is what those of this one begin
+    with.
+    """
+
+    mark: str
+
+    def is_elsewhere(self, token: str) -> bool:
+        """Whether another cell keeps it."""
+        ...
+
+    async def caller(self, token: str) -> Caller | None:
+        """Return whose it is, None for nobody's."""
+        ...
+
+    async def end(self, token: str) -> bool:
+        """End it; whether its cell has done it."""
+        ...
+
+
 class HttpAuthenticator:
     """Who may come in, by ``access``, and may connect, by ``authority``; it holds the sessions, and how often
     each address asks.
@@ -85,10 +105,12 @@ class HttpAuthenticator:
         ask: Ask,
         threads: Threads,
         now_ns: Callable[[], int] = time.monotonic_ns,
+        elsewhere: LoginsElsewhere | None = None,
     ) -> None:
         self.access = access
         self._authority = authority
-        self.sessions = Sessions(0, 0)
+        self._elsewhere = elsewhere
+        self.sessions = Sessions(0, 0, mark="" if elsewhere is None else elsewhere.mark)
         self._take_times()
         self._passwords = Passwords(access.attempts, ask, threads, now_ns)
         self._throttle = Throttle(access.attempts, ask, now_ns)
@@ -117,7 +139,7 @@ class HttpAuthenticator:
         if said and self.access.authentication().is_configured:
             return await self._by_header(scope, *scheme(said[0]))
         for token in cookies.tokens(scope):
-            found = self._by_session(token)
+            found = await self._by_token_of_session(token)
             if found is not None:
                 return found
         external = self._by_certificate(scope)
@@ -126,6 +148,11 @@ class HttpAuthenticator:
         if self._nobody(scope) is not None:
             return Caller(ANONYMOUS, again=partial(self._nobody, scope))
         return self._unknown(scope, WHO)
+
+    async def _by_token_of_session(self, token: str) -> Caller | None:
+        if self._elsewhere is not None and self._elsewhere.is_elsewhere(token):
+            return await self._elsewhere.caller(token)
+        return self._by_session(token)
 
     def hold_up(self, scope: Scope) -> Rejected | None:
         """One write more; why it may not be made yet."""
@@ -149,6 +176,7 @@ class HttpAuthenticator:
         if barred is not None:
             return barred
         self.logout(scope)
+        await self.logout_elsewhere(scope)
         token = self.sessions.begin(found, _proof(users, found.user), self._now_ns())
         peer = peer_of(scope)
         log.info("HTTP %s: %s has logged in", peer, found.user, extra=about(peer, user=found.user))
@@ -158,6 +186,21 @@ class HttpAuthenticator:
         """End the sessions that the request comes with."""
         for token in cookies.tokens(scope):
             self.sessions.end(token)
+
+    async def logout_elsewhere(self, scope: Scope) -> bool:
+        """End those that other cells keep; false where one of them doesn't answer."""
+        elsewhere = self._elsewhere
+        tokens = () if elsewhere is None else filter(elsewhere.is_elsewhere, cookies.tokens(scope))
+        return all([await elsewhere.end(token) for token in tokens if elsewhere is not None])
+
+    def find_login(self, token: str, uses: bool) -> Identity | None:
+        """Return whose the token of a login of this cell is, for another cell."""
+        self._take_times()
+        if uses:
+            caller = self._by_session(token)
+            return None if caller is None else caller.identity
+        found = self.sessions.peek(token, self._now_ns())
+        return None if found is None else self._known(found.identity, found.proof)
 
     def _take_times(self) -> None:
         """Settings may have been read again."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 import uvicorn
@@ -35,6 +35,9 @@ from broker.http.server.websocket_handshake import HandshakeRefusal, WebSocketHa
 from broker.loggers import about
 from broker.security.tls import expires_s
 
+if TYPE_CHECKING:
+    from broker.http.cells.face import CellsFace
+
 log = logging.getLogger("sluice.http")
 
 # Where a request's state says whom the client's certificate names; empty for nobody.
@@ -52,11 +55,16 @@ def run(
     secured: Secured | None = None,
     share: CpuShare | None = None,
     relayed: RelayedSockets | None = None,
+    face: CellsFace | None = None,
 ) -> None:
-    """Serve on a listening socket, and those ``relayed``, until what ``wakes`` was given is called."""
+    """Serve on a listening socket, and those ``relayed``, until what ``wakes`` was given is called.
+
+    ``face`` answers other cells.
+    """
     turnstile = ThrottledSelector(share or CpuShare())
     with asyncio.Runner(loop_factory=loop_factory(turnstile)) as runner:
-        site = _Site(_Config(app, entrance, tally, secured, turnstile), wakes, relayed or RelayedSockets())
+        config = _Config(app, entrance, tally, secured, turnstile)
+        site = _Site(config, wakes, relayed or RelayedSockets(), face)
         runner.run(site.serve([sock]))
 
 
@@ -140,9 +148,14 @@ class _Site(uvicorn.Server):
     config: _Config
 
     def __init__(
-        self, config: _Config, wakes: Callable[[Callable[[], object]], bool], relayed: RelayedSockets
+        self,
+        config: _Config,
+        wakes: Callable[[Callable[[], object]], bool],
+        relayed: RelayedSockets,
+        face: CellsFace | None,
     ) -> None:
         super().__init__(config)
+        self._face = face
         self._wakes = wakes
         self._relayed = relayed
         self._greeter: Acceptor | None = None
@@ -166,6 +179,8 @@ class _Site(uvicorn.Server):
             self._greeter.accept(sock)
         loop = asyncio.get_running_loop()
         self._relayed.begin(partial(_tell, loop, self._take_relayed))
+        if self._face is not None:
+            self._face.begin(self.config.turnstile, partial(_tell, loop, self._face.take_arriving))
         self.started = True
 
     def _take_relayed(self) -> None:

@@ -108,7 +108,7 @@ class ThrottledSelector(BaseSelector):
                 self._free.unregister(self._gate)
         ready = self._free.select(timeout)
         held = [each for each in ready if each[0].fd == self._gate]
-        self._carried = sum(each[0].fd not in self._own for each in ready) - len(held)
+        self._carried = sum(each[0].fd not in self._own and each[0].fd != self._gate for each in ready)
         if held:
             self._served_ns = now_ns
             ready = [each for each in ready if each[0].fd != self._gate] + self._held.select(0)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from broker.errors import OperatorError
 from broker.http.server.calls import Ask, asking, asking_in_parts
@@ -23,6 +24,9 @@ from broker.http.server.relayed import RelayedSockets
 from broker.http.server.types import Operate, Secured
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.manage.survey import SurveyResult
+
+if TYPE_CHECKING:
+    from broker.http.cells.face import OtherCells
 
 log = logging.getLogger("sluice.http")
 
@@ -53,7 +57,12 @@ class HttpServer:
         secured: Secured | None = None,
         share: CpuShare | None = None,
         sock: socket.socket | None = None,
+        others: OtherCells | None = None,
     ) -> None:
+        # The other cells of this machine, for which it speaks too.
+        self._others = others
+        # Sockets of other cells, each with a request; and of clients that another member relays.
+        self._arriving = RelayedSockets()
         self._share = share or CpuShare()
         # One that listens already, in place of the address.
         self._sock = sock
@@ -88,10 +97,17 @@ class HttpServer:
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a connected socket, whose ``getpeername`` is the client's address; on any thread."""
+        self._take(sock, self._relayed)
+
+    def adopt_cell(self, sock: socket.socket) -> None:
+        """Answer the request that another cell makes on a connected socket; on any thread."""
+        self._take(sock, self._arriving)
+
+    def _take(self, sock: socket.socket, queue: RelayedSockets) -> None:
         if self._thread is None:
             sock.close()
             return
-        if not self._relayed.hand(sock):
+        if not queue.hand(sock):
             with self._lock:
                 wake = None if self._is_awake else self._wake
             if wake is not None:
@@ -137,15 +153,20 @@ class HttpServer:
 
             counts = stats.HttpCounts()
             asked = self._ask, self._survey, self._readiness, self._operate
-            served = app.application(*asked, counts, self._share)
-            loop.run(
-                served, self._entrance, sock, self._wakes, counts, self._secured, self._share, self._relayed
-            )
+            face = None
+            if self._others is not None:
+                from broker.http.cells.face import CellsFace
+
+                face = CellsFace(self._others, self._arriving)
+            served = app.application(*asked, counts, self._share, face)
+            queues = self._relayed, face
+            loop.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share, *queues)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")
         finally:
             sock.close()
             self._relayed.close()
+            self._arriving.close()
 
     def _wakes(self, wake: Callable[[], object]) -> bool:
         """Take what ends the server's loop from another thread; true if it is to end at once."""

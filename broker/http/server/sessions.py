@@ -31,10 +31,11 @@ class Session:
 
 class Sessions:
     """Tokens and whose they are. A session ends when it was not used for ``idle_ns``, and ``lifetime_ns``
-    after its login at the latest.
+    after its login at the latest. Tokens begin with ``mark``.
     """
 
-    def __init__(self, idle_ns: int, lifetime_ns: int, most: int = MOST_SESSIONS) -> None:
+    def __init__(self, idle_ns: int, lifetime_ns: int, most: int = MOST_SESSIONS, mark: str = "") -> None:
+        self._mark = mark
         self.idle_ns = idle_ns
         self.lifetime_ns = lifetime_ns
         self._most = most
@@ -52,7 +53,7 @@ class Sessions:
             del self._kept[of_user[0]]
         elif len(self._kept) >= self._most:
             self._kept.popitem(last=False)
-        token = secrets.token_urlsafe(TOKEN_BYTES)
+        token = self._mark + secrets.token_urlsafe(TOKEN_BYTES)
         self._kept[_key(token)] = Session(identity, proof, now_ns, now_ns)
         return token
 
@@ -68,6 +69,11 @@ class Sessions:
         found.used_ns = now_ns
         self._kept.move_to_end(key)
         return found
+
+    def peek(self, token: str, now_ns: int) -> Session | None:
+        """The session, which isn't used by this."""
+        found = self._kept.get(_key(token))
+        return None if found is None or self._is_over(found, now_ns) else found
 
     def lasts(self, session: Session, now_ns: int) -> bool:
         """Whether it is still one; asking doesn't use it."""

@@ -27,6 +27,8 @@ MOST_TEXT = 1 << 18
 CONNECTION = "connection"
 # A connection of the cell's own, by which it passes on links of a client: AMQP follows, and no answer.
 LINKS = "links"
+# One request over HTTP of the cell that a client of HTTP reached; its answer follows as HTTP has it.
+HTTP = "http"
 TAKEN, REFUSED = b"T", b"R"
 
 

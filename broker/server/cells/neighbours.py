@@ -49,6 +49,8 @@ class NeighbourPort:
     def __init__(self, sock: socket.socket, reactor: Reactor) -> None:
         self._sock = sock
         self._reactor = reactor
+        # Takes sockets on which other cells ask over HTTP; any thread may call it.
+        self.on_http: Callable[[socket.socket], None] = socket.socket.close
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
 
@@ -90,6 +92,8 @@ class NeighbourPort:
                 self._on_connection(sock, fields, data, handed)
             elif fields["kind"] == messages.LINKS:
                 self._on_links(sock, fields)
+            elif fields["kind"] == messages.HTTP:
+                self.on_http(sock)
             else:
                 raise MessageError(f"another cell wants '{fields['kind']}', which this one doesn't know")
         except (MessageError, OSError) as fault:

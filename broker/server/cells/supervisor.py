@@ -84,10 +84,10 @@ class _Cell:
 
 @dataclass(slots=True)
 class _Ports:
-    """The listening sockets: for clients, and for HTTP one a cell; and how each is shown."""
+    """The listening sockets: for clients, and for HTTP; and how each is shown."""
 
     listeners: list[socket.socket] = field(default_factory=list)
-    http: list[socket.socket] = field(default_factory=list)
+    http: socket.socket | None = None
     shown: list[str] = field(default_factory=list)
 
 
@@ -169,12 +169,8 @@ class Supervisor:
             sock = listening_socket(listener.host, listener.port, settings.limits.listen_backlog)
             ports.listeners.append(sock)
             ports.shown.append(str(replace(listener, port=sock.getsockname()[1])))
-        for cell in range(self._count):
-            # Next to each other; each a free one where any will do.
-            port = settings.http.port and settings.http.port + cell
-            http = listening_socket(settings.http.host, port)
-            ports.http.append(http)
-            ports.shown.append(replace(settings.http, port=http.getsockname()[1]).url)
+        ports.http = listening_socket(settings.http.host, settings.http.port)
+        ports.shown.append(replace(settings.http, port=ports.http.getsockname()[1]).url)
 
     def _close(self) -> None:
         for cell in self._cells:
@@ -182,8 +178,9 @@ class Supervisor:
             cell.neighbours.close()
             with suppress(FileNotFoundError):
                 socket_of(self._settings.data, cell.number).unlink()
-        for sock in (*self._ports.listeners, *self._ports.http):
-            sock.close()
+        for sock in (*self._ports.listeners, self._ports.http):
+            if sock is not None:
+                sock.close()
         if self._directory is not None:
             self._directory.close()
         signal.set_wakeup_fd(-1)
@@ -331,6 +328,7 @@ class Supervisor:
     # --- cells
 
     def _start(self, cell: _Cell) -> None:
+        assert self._ports.http is not None
         ready, said = os.pipe2(os.O_CLOEXEC)
         pulse, beat = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         here, there = socket.socketpair()
@@ -341,7 +339,7 @@ class Supervisor:
             self._name,
             str(self._settings.data.absolute()),
             tuple(each.fileno() for each in self._ports.listeners),
-            self._ports.http[cell.number].fileno(),
+            self._ports.http.fileno(),
             cell.neighbours.fileno(),
             said,
             beat,
