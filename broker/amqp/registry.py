@@ -21,32 +21,36 @@ Link = TypeVar("Link", ProducerLink, ConsumerLink)
 
 
 class ConnectionRegistry:
-    """Every connection that has authenticated; implements ``manage.views.Links``."""
+    """Every connection that has authenticated; implements ``manage.views.Links``.
+
+    A connection by which another cell passes links of its client on is no client's: its links are listed.
+    """
 
     def __init__(self) -> None:
         self.peers: set[LiveConnection] = set()
+        # The number of this cell, where it is one of several.
+        self.cell = -1
 
     def every(self, kind: str) -> Iterator[object]:
         """The views of one kind, each made when it is asked for: connections may come and go between two."""
         for peer in sorted(self.peers, key=lambda peer: peer.number):
             if peer not in self.peers:
                 continue
-            if kind == "connection":
-                yield _connection_view(peer)
-            elif kind == "session":
-                yield from _session_views(peer)
-            else:
-                yield from _link_views(peer)
+            if kind == "link":
+                yield from self._link_views(peer)
+            elif not peer.relays:
+                yield from [_connection_view(peer)] if kind == "connection" else _session_views(peer)
 
     def connections(self) -> list[ConnectionView]:
         """One view a connection, oldest first."""
-        return [_connection_view(peer) for peer in sorted(self.peers, key=lambda peer: peer.number)]
+        return [_connection_view(peer) for peer in self._clients()]
 
     def sessions(self) -> list[SessionView]:
         """One view a session, connection by connection."""
-        return [
-            view for peer in sorted(self.peers, key=lambda peer: peer.number) for view in _session_views(peer)
-        ]
+        return [view for peer in self._clients() for view in _session_views(peer)]
+
+    def _clients(self) -> list[LiveConnection]:
+        return sorted((peer for peer in self.peers if not peer.relays), key=lambda peer: peer.number)
 
     def close(self, connection_id: str) -> bool:
         """Close a connection by an operator's hand; false if there is none of that id."""
@@ -81,7 +85,7 @@ class ConnectionRegistry:
     ) -> list[ProducerView]:
         """The producer links of one node, or of all; a relay shows once for each node it sent to."""
         return [
-            _producer_view(peer, link, node, account)
+            self._producer_view(peer, link, node, account)
             for peer, link in self._links(ProducerLink)
             for node, account in _accounts(link)
             if (node_name is None or node.name == node_name) and (only is None or only(node))
@@ -92,7 +96,7 @@ class ConnectionRegistry:
     ) -> list[ConsumerView]:
         """The consumer links of one node, or of all."""
         return [
-            _consumer_view(peer, link)
+            self._consumer_view(peer, link)
             for peer, link in self._links(ConsumerLink)
             if (node_name is None or link.node.name == node_name) and (only is None or only(link.node))
         ]
@@ -102,6 +106,63 @@ class ConnectionRegistry:
             for link in peer.wire.links:
                 if isinstance(link, kind):
                     yield peer, link
+
+    def _link_views(self, peer: LiveConnection) -> Iterator[object]:
+        for link in list(peer.wire.links):
+            if link not in peer.wire.links:
+                continue  # gone since the last view, and Proton's part of it with it
+            if isinstance(link, ConsumerLink):
+                yield self._consumer_view(peer, link)
+            elif isinstance(link, ProducerLink):
+                yield from [self._producer_view(peer, link, *each) for each in _accounts(link)]
+
+    def _producer_view(
+        self, peer: LiveConnection, link: ProducerLink, node: Node, account: ProducerCredit
+    ) -> ProducerView:
+        return ProducerView.of(
+            account,
+            id=link.id,
+            connection=peer.id,
+            container=peer.name,
+            peer=peer.address,
+            node=node.name,
+            link=link.name,
+            presettled=link.presettled,
+            credit=link.credit() if link.open_credit else None,
+            passed_to=self.cell if peer.relays else -1,
+        )
+
+    def _consumer_view(self, peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
+        return ConsumerView.of(
+            link.window,
+            id=link.id,
+            connection=peer.id,
+            container=peer.name,
+            peer=peer.address,
+            node=link.node.name,
+            link=link.name,
+            credit=link.credit(),
+            delivered=link.delivered,
+            settled=link.settled,
+            presettled=link.presettled,
+            settle_rate=link.rate,
+            timed_out=link.timed_out,
+            round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
+            slow=link.slow,
+            attached_ns=link.attached_ns,
+            served_ns=link.served_ns,
+            settled_ns=link.settled_ns,
+            active=link.browses or link.node.active_consumer() is link,
+            browses=link.browses,
+            finished=_is_finished(link),
+            selects=link.reader is not None and link.reader.wanted is not None,
+            unseen_msgs=_unseen_msgs(link),
+            choked=link.is_choked(),
+            priority=link.priority,
+            streaming=link.is_streaming(),
+            unsent_bytes=link.unsent_bytes(),
+            passed_to=self.cell if peer.relays else -1,
+        )
 
 
 def _nodes(link: ProducerLink | ConsumerLink) -> list[str]:
@@ -140,16 +201,6 @@ def _connection_view(peer: LiveConnection) -> ConnectionView:
     )
 
 
-def _link_views(peer: LiveConnection) -> Iterator[object]:
-    for link in list(peer.wire.links):
-        if link not in peer.wire.links:
-            continue  # gone since the last view, and Proton's part of it with it
-        if isinstance(link, ConsumerLink):
-            yield _consumer_view(peer, link)
-        elif isinstance(link, ProducerLink):
-            yield from [_producer_view(peer, link, *each) for each in _accounts(link)]
-
-
 def _session_views(peer: LiveConnection) -> list[SessionView]:
     found = []
     for channel in peer.channels():
@@ -168,54 +219,6 @@ def _session_views(peer: LiveConnection) -> list[SessionView]:
             )
         )
     return found
-
-
-def _producer_view(
-    peer: LiveConnection, link: ProducerLink, node: Node, account: ProducerCredit
-) -> ProducerView:
-    return ProducerView.of(
-        account,
-        id=link.id,
-        connection=peer.id,
-        container=peer.name,
-        peer=peer.address,
-        node=node.name,
-        link=link.name,
-        presettled=link.presettled,
-        credit=link.credit() if link.open_credit else None,
-    )
-
-
-def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
-    return ConsumerView.of(
-        link.window,
-        id=link.id,
-        connection=peer.id,
-        container=peer.name,
-        peer=peer.address,
-        node=link.node.name,
-        link=link.name,
-        credit=link.credit(),
-        delivered=link.delivered,
-        settled=link.settled,
-        presettled=link.presettled,
-        settle_rate=link.rate,
-        timed_out=link.timed_out,
-        round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
-        slow=link.slow,
-        attached_ns=link.attached_ns,
-        served_ns=link.served_ns,
-        settled_ns=link.settled_ns,
-        active=link.browses or link.node.active_consumer() is link,
-        browses=link.browses,
-        finished=_is_finished(link),
-        selects=link.reader is not None and link.reader.wanted is not None,
-        unseen_msgs=_unseen_msgs(link),
-        choked=link.is_choked(),
-        priority=link.priority,
-        streaming=link.is_streaming(),
-        unsent_bytes=link.unsent_bytes(),
-    )
 
 
 def _is_finished(link: ConsumerLink) -> bool:

@@ -156,6 +156,8 @@ class ProducerView:
     last_used_ns: int = 0
     connection_bar: GateCause | None = None
     priority: int = -1
+    # This cell, where another one passes the link on to it.
+    passed_to: int = -1
     # The link's credit itself, for questions that few ask.
     account: ProducerCredit | None = field(default=None, repr=False, compare=False)
 
@@ -182,6 +184,7 @@ class ProducerView:
         link: str,
         presettled: bool,
         credit: int | None = None,
+        passed_to: int = -1,
     ) -> ProducerView:
         """A link's view from its account; ``credit`` where the link and not the allocator counts it."""
         waits = (account.waiting or account.waits_for_budget) and account.outstanding == 0
@@ -207,6 +210,7 @@ class ProducerView:
             last_used_ns=account.last_used_ns,
             connection_bar=_connection_bar(account),
             priority=account.stated,
+            passed_to=passed_to,
             account=account,
         )
 
@@ -257,6 +261,8 @@ class ConsumerView:
     priority: int = 0
     streaming: bool = False
     unsent_bytes: int = 0
+    # This cell, where another one passes the link on to it.
+    passed_to: int = -1
     # How many messages were taken back since it attached (`consumer_timeout`).
     timed_out: int = 0
 

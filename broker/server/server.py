@@ -224,6 +224,7 @@ class Server:
         self.container = Container(self.engine, self.model, roster, settings)
         if place is not None and directory is not None:
             self.container.join(place.name, directory)
+            roster.cell = place.number
             self.model.nodes.elsewhere = directory.elsewhere
         self.reactor = Reactor(self.container, self.admission)
         self._neighbours: Neighbours | None = None

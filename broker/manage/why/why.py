@@ -70,10 +70,13 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
         if link.credit > link.window:
             text = f"it has {link.credit:,} credits, and a window of {link.window:,} now, since it lay idle"
         reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
-        return _with_credit(_answer("producer", link, node, reason, "may send"), link, node)
+        may = f"may send{_cell(link, 'to')}"
+        return _with_credit(_answer("producer", link, node, reason, may), link, node)
     reason = producer_reason(link, node, around)
     reason = replace(reason, frees=reason.frees + refusal(link, node))
-    waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
+    waits = f"has no credit{_cell(link, 'from')}"
+    if link.parked:
+        waits = f"has {link.parked:,} unsettled messages parked{_cell(link, 'in')}"
     since_ns = link.blocked_since_ns or link.last_used_ns
     answer = _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
     more = sentence_of(node, around.now_ns) + sentence_on_values(node)
@@ -101,7 +104,8 @@ def of_consumer(
     if not idle and not is_held_up(reason, link, node):
         return None
     since_ns = link.served_ns or link.attached_ns
-    return _since(around.now_ns, since_ns, "consumer", link, node, reason, "is sent nothing")
+    waits = f"is sent nothing{_cell(link, 'by')}"
+    return _since(around.now_ns, since_ns, "consumer", link, node, reason, waits)
 
 
 def of_node(node: Node, around: WhyContext) -> Why:
@@ -146,6 +150,11 @@ def merged(answers: Iterable[Why]) -> list[Why]:
         more = f" It waits at {others:,} more nodes." if others > 0 else ""
         found.append(replace(first, sentence=first.sentence + more))
     return found
+
+
+def _cell(link: ProducerView | ConsumerView, word: str) -> str:
+    """Return this cell, where the link's client is connected to another one; '' where it is here."""
+    return "" if link.passed_to < 0 else f" {word} cell {link.passed_to}"
 
 
 def _since(
