@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from proton import Message, ProtonException
 
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
 from broker.codec.owned import decode_message
-from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
+from broker.errors import (
+    ConflictError,
+    ElsewhereError,
+    ForbiddenError,
+    NotFoundError,
+    OperatorError,
+    SluiceError,
+)
+
+Answer = TypeVar("Answer")
 
 ADDRESS = "$management"
 # A connection whose container is named so doesn't stand in the broker's events and log, as long as it
@@ -28,6 +37,8 @@ TOOL = "sluice-cli-"
 # Asked in a cell that isn't the node's.
 MISDIRECTED = 421
 FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
+# A cell that couldn't be asked isn't asked again for so long.
+SILENT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +69,9 @@ class Management:
         self._url = url
         self._cell = cell
         self._at: dict[int, Management] = {}
-        # Which of how many cells has answered last.
+        # Which of how many cells has answered last, and those that couldn't be asked, with when that was.
         self._where = 0, 1
+        self._silent: dict[int, float] = {}
         self._connection = Connection(url, container_id=tool_container(), timeout_s=timeout_s)
         try:
             self._requests = self._connection.sender(ADDRESS if cell is None else f"$cell/{cell}/{ADDRESS}")
@@ -86,7 +98,66 @@ class Management:
         of 403 raises ForbiddenError, 404 NotFoundError, 409 ConflictError, another OperatorError, with the
         broker's reason.
         """
-        named = {"operation": operation, "type": type, "name": name} | application_properties
+        answer = self._exchange(operation, type, name, attributes, body, application_properties)
+        told: dict[str, Any] = answer.properties or {}
+        if self._cell is None and told.get("statusCode") == MISDIRECTED and "cell" in told:
+            other = self.at(int(told["cell"]))
+            return other.call(operation, type, name, attributes, body, **application_properties)
+        response = _checked(answer)
+        self._where = response.cell, response.cells
+        return response
+
+    def call_each(
+        self, operation: str, entity: str, body: Any = None
+    ) -> tuple[dict[int, Response], dict[int, SluiceError]]:
+        """Send a request to every cell; return what each has answered, and why others have not.
+
+        Raises what ``call`` raises where there is one cell.
+        """
+        answer = self._exchange(operation, entity, None, None, body, {})
+        told: dict[str, Any] = answer.properties or {}
+        cells = int(told.get("cells", 1))
+        if cells == 1 or self._cell is not None:
+            return {0: _checked(answer)}, {}
+        # Of a node that is elsewhere it is said where, and not which cell says so.
+        own = -1 if told.get("statusCode") == MISDIRECTED else int(told["cell"])
+        self._where = max(own, 0), cells
+        found: dict[int, Response] = {}
+        faults: dict[int, SluiceError] = {}
+        for cell in range(cells):
+            try:
+                if cell == own:
+                    found[cell] = _checked(answer)
+                else:
+                    found[cell] = self.ask_at(cell, lambda at: at.call(operation, entity, body=body))
+            except SluiceError as fault:
+                faults[cell] = fault
+        return found, faults
+
+    def ask_at(self, cell: int, question: Callable[[Management], Answer]) -> Answer:
+        """Return what a cell answers; ClientError at once where it couldn't be asked a moment ago."""
+        if time.monotonic() - self._silent.get(cell, -SILENT_S) < SILENT_S:
+            raise ClientError("it doesn't answer")
+        try:
+            return question(self.at(cell))
+        except ClientError:
+            self._silent[cell] = time.monotonic()
+            gone = self._at.pop(cell, None)
+            if gone is not None:
+                gone.close()
+            raise
+
+    def _exchange(
+        self,
+        operation: str,
+        type: str | None,  # noqa: A002
+        name: str | None,
+        attributes: Mapping[str, object] | None,
+        body: Any,
+        application_properties: Mapping[str, object],
+    ) -> Message:
+        """Send one request and return the message that answers it."""
+        named = {"operation": operation, "type": type, "name": name, **application_properties}
         properties = {key: value for key, value in named.items() if value is not None}
         self._last += 1
         request = Message(
@@ -98,14 +169,7 @@ class Management:
             address=ADDRESS,
         )
         self._requests.send(bytes(request.encode()), self.timeout_s)
-        answer = self._await(str(self._last), operation)
-        told: dict[str, Any] = answer.properties or {}
-        if self._cell is None and told.get("statusCode") == MISDIRECTED and "cell" in told:
-            other = self.at(int(told["cell"]))
-            return other.call(operation, type, name, attributes, body, **application_properties)
-        response = _checked(answer)
-        self._where = response.cell, response.cells
-        return response
+        return self._await(str(self._last), operation)
 
     def at(self, cell: int) -> Management:
         """Return a connection to the management node of one cell, which is closed with this one."""
@@ -114,15 +178,20 @@ class Management:
             found = self._at[cell] = Management(self._url, timeout_s=self.timeout_s, cell=cell)
         return found
 
-    def others(self) -> list[Management]:
-        """Return connections to the other cells, none where there is one or this is to one of them.
+    @property
+    def own_cell(self) -> int:
+        """The cell that has answered last."""
+        return self._where[0]
+
+    def others(self) -> list[int]:
+        """Return the numbers of the other cells, none where there is one or this is to one of them.
 
         An answer of the broker has said how many there are.
         """
         if self._cell is not None:
             return []
         own, cells = self._where
-        return [self.at(cell) for cell in range(cells) if cell != own]
+        return [cell for cell in range(cells) if cell != own]
 
     def _await(self, wanted: str, operation: str) -> Message:
         """The response that answers request ``wanted``; late answers to others are dropped."""
@@ -174,4 +243,6 @@ def _checked(message: Message) -> Response:
     if 200 <= status < 300:
         where = int(properties.get("cell", 0)), int(properties.get("cells", 1))
         return Response(status, description, message.body, int(properties.get("total", 0)), *where)
+    if status == MISDIRECTED:
+        raise ElsewhereError(description, int(properties.get("cell", 0)))
     raise FAULTS.get(status, OperatorError)(description or f"the broker answered with status {status}")

@@ -233,7 +233,8 @@ def test_events_and_reasons_of_all_cells_bear_their_cell(cells: RunningBroker, a
     found = [each for each in api.get("/why")["answers"] if each["node"] in names]
     assert {(each["node"], each["cell"]) for each in found} == set(zip(names, range(3), strict=True))
     assert {each["cell"] for each in api.get(f"/why/{names[2]}")["answers"]} == {2}
-    assert api.call("GET", "/why/nothing-of-that-name").status == 404
+    unknown = api.call("GET", "/why/nothing-of-that-name")
+    assert (unknown.status, unknown.error[:33]) == (404, "no queue, topic, subscription or ")
     events = api.get("/events?count=1000&samples=false")
     assert [each["time"] for each in events] == sorted(each["time"] for each in events)
     stops = {(each["node"], each["cell"]) for each in events if each["event"] == "stopped"}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.errors import SluiceError
+from broker.cli.terminal.printable import printable
+from broker.errors import ElsewhereError, NotFoundError, OperatorError, SluiceError
 
 if TYPE_CHECKING:
     from broker.client.request import Management
 
 PREFIX = "org.sluice."
 BROKER = PREFIX + "broker"
-# Kinds of which each cell has the same, or one of its own.
-OF_EACH_CELL = ("broker", "policy")
+# Kinds of which each cell has the same.
+OF_EACH_CELL = ("policy",)
 # Operations that are about all cells, by the list in their answers.
 EVERYWHERE = {"stop-producers": "nodes", "start-producers": "nodes", "apply": "changed"}
+CELL = "cell"
 
 Row = dict[str, object]
 
@@ -33,12 +37,74 @@ def connect(args: argparse.Namespace) -> Management:
 
 
 def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[Row]:
-    """These attributes of every entity of a kind, in all cells but of what each cell has for itself."""
+    """These attributes of every entity of a kind, where there are several cells with its `cell`.
+
+    Of one that can't be asked there are none, which is said on standard error.
+    """
     found = _rows_in(management, kind, attributes)
-    if kind not in OF_EACH_CELL:
-        for other in management.others():
-            found += _rows_in(other, kind, attributes)
+    others = [] if kind in OF_EACH_CELL else management.others()
+    if others:
+        found = _of_cell(management.own_cell, found)
+    for cell in others:
+        with _noted(cell):
+            found += _of_cell(cell, management.ask_at(cell, lambda at: _rows_in(at, kind, attributes)))
     return found
+
+
+def cells(management: Management) -> int:
+    """How many cells the broker has."""
+    _rows_in(management, "broker", ["name"])
+    return 1 + len(management.others())
+
+
+def broker(management: Management, attributes: Sequence[str]) -> Row:
+    """These attributes of the broker; over several cells, numbers are added up and lists joined."""
+    found = rows(management, "broker", attributes)
+    return {name: _joined(name, [row[name] for row in found]) for name in attributes}
+
+
+def _joined(name: str, values: Sequence[object]) -> object:
+    if isinstance(values[0], list):
+        listed = [each for value in values for each in cast("list[object]", value)]
+        return [each for at, each in enumerate(listed) if each not in listed[:at]]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values):
+        return values[0]
+    return max(numbers) if name == "uptime_s" else sum(numbers)
+
+
+def each(management: Management, name: str, /, **arguments: object) -> dict[int, Row]:
+    """What each cell answers one of the broker's own operations with; cells that know no such thing are left
+    out. Of one that can't be asked there is nothing, which is said on standard error.
+    """
+    found, faults = management.call_each(name, BROKER, arguments)
+    others = [(cell, fault) for cell, fault in faults.items() if not isinstance(fault, NotFoundError)]
+    if not found:
+        # The one cell to which such a name belongs has the word, unless another couldn't be asked.
+        own = (fault for fault in faults.values() if not isinstance(fault, ElsewhereError))
+        raise next((fault for _, fault in others), next(own))
+    for cell, fault in others:
+        _note(cell, fault)
+    return {cell: fields(response.body) for cell, response in found.items()}
+
+
+def _of_cell(cell: int, found: list[Row]) -> list[Row]:
+    return [{**row, CELL: cell} for row in found]
+
+
+@contextmanager
+def _noted(cell: int) -> Iterator[None]:
+    """Say of a cell that it can't be asked, and go on."""
+    from broker.client.errors import ClientError
+
+    try:
+        yield
+    except ClientError as fault:
+        _note(cell, fault)
+
+
+def _note(cell: int, fault: SluiceError) -> None:
+    print(f"note: cell {cell} is left out: {printable(str(fault))}", file=sys.stderr)
 
 
 def _rows_in(management: Management, kind: str, attributes: Sequence[str]) -> list[Row]:
@@ -58,7 +124,24 @@ def _rows_in(management: Management, kind: str, attributes: Sequence[str]) -> li
 def first(
     management: Management, kind: str, attributes: Sequence[str], count: int, sort: str, pattern: str
 ) -> tuple[list[Row], int]:
-    """The first so many of a kind of node in an order, and how many there are; the broker sorts them."""
+    """The first so many of a kind of node in an order, of each cell, and how many there are in all."""
+    found, total = _first_in(management, kind, attributes, count, sort, pattern)
+    others = management.others()
+    if others:
+        found = _of_cell(management.own_cell, found)
+    for cell in others:
+        with _noted(cell):
+            more, there = management.ask_at(
+                cell, lambda at: _first_in(at, kind, attributes, count, sort, pattern)
+            )
+            found, total = found + _of_cell(cell, more), total + there
+    return found, total
+
+
+def _first_in(
+    management: Management, kind: str, attributes: Sequence[str], count: int, sort: str, pattern: str
+) -> tuple[list[Row], int]:
+    """The same of one cell."""
     body = {"attributeNames": list(attributes)}
     found: list[Row] = []
     while True:
@@ -81,13 +164,19 @@ def entity(
 
 def operation(management: Management, name: str, /, **arguments: object) -> Row:
     """The map one of the broker's own operations answers with; of those about all cells, one for all."""
-    answer = fields(management.call(name, type=BROKER, body=arguments).body)
-    if name in EVERYWHERE:
-        for other in management.others():
-            more = fields(other.call(name, type=BROKER, body=arguments).body)
-            listed = EVERYWHERE[name]
-            answer[listed] = [*cast("list[object]", answer[listed]), *cast("list[object]", more[listed])]
-    return answer
+    if name not in EVERYWHERE:
+        return fields(management.call(name, type=BROKER, body=arguments).body)
+    found, faults = management.call_each(name, BROKER, arguments)
+    if not found:
+        raise next(iter(faults.values()))
+    if faults:
+        where = ", ".join(map(str, found))
+        reasons = "; ".join(f"cell {cell}: {fault}" for cell, fault in faults.items())
+        raise OperatorError(f"done in {'cells' if len(found) > 1 else 'cell'} {where} only; {reasons}")
+    one, *more = [fields(response.body) for response in found.values()]
+    listed = EVERYWHERE[name]
+    lists = [cast("list[object]", answer[listed]) for answer in (one, *more)]
+    return {**one, listed: [item for items in lists for item in items]}
 
 
 def fields(body: object) -> Row:

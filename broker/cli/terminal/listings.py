@@ -70,7 +70,7 @@ def show(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
         found = [row for kind in listing.kinds for row in ask.rows(management, kind, wanted)]
     shown = [row for row in found if _is_wanted(str(row[listing.about]), args.filter)]
-    print(table.as_json(shown) if args.json else table.plain(listing.columns, shown))
+    print(table.as_json(shown) if args.json else table.plain(table.with_cell(listing.columns, shown), shown))
     return 0
 
 

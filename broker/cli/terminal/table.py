@@ -81,6 +81,12 @@ def number(title: str, *names: str, show: Callable[[object], str] = word) -> Col
     return Column(title, names, show)
 
 
+def with_cell(columns: Sequence[Column], rows: Sequence[Row]) -> Sequence[Column]:
+    """The columns, with one of the cells where the rows are of several."""
+    first, *others = columns
+    return [first, number("cell", "cell"), *others] if any("cell" in row for row in rows) else columns
+
+
 def attributes(columns: Sequence[Column]) -> list[str]:
     """What to ask for, each once."""
     return list(dict.fromkeys(name for column in columns for name in column.names))

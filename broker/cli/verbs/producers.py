@@ -53,8 +53,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.target or args.all:
         raise UsageError("list takes no address")
     with ask.connect(args) as management:
-        [broker] = ask.rows(management, "broker", ["holds"])
-    holds = cast("list[str]", broker["holds"])
+        holds = cast("list[str]", ask.broker(management, ["holds"])["holds"])
     print(
         table.as_json(holds) if args.json else "\n".join(map(printable, holds)) or "no producers are stopped"
     )

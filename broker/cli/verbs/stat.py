@@ -74,6 +74,11 @@ class Shown:
     view: View
     rows: Sequence[table.Row]
 
+    @property
+    def columns(self) -> Sequence[table.Column]:
+        """The view's columns, with the cell where there are several."""
+        return table.with_cell(self.view.columns, self.rows)
+
 
 def shown(management: Management, views: Sequence[View], args: argparse.Namespace) -> list[Shown]:
     """What the broker has now, filtered, sorted and cut as the arguments say."""
@@ -84,7 +89,7 @@ def rendered(tables: Sequence[Shown], as_json: bool) -> str:
     """All of the tables as one text."""
     if as_json:
         return table.as_json({each.view.title.lower(): each.rows for each in tables})
-    parts = (f"{each.view.title}\n{table.plain(each.view.columns, each.rows)}" for each in _wanted(tables))
+    parts = (f"{each.view.title}\n{table.plain(each.columns, each.rows)}" for each in _wanted(tables))
     return "\n\n".join(parts)
 
 
@@ -95,7 +100,7 @@ def drawn(tables: Sequence[Shown], foot: str, room: int) -> RenderableType:
 
     lines: list[Text] = []
     for each in _wanted(tables):
-        lines += [Text(each.view.title), *table.coloured(each.view.columns, each.rows, room), Text()]
+        lines += [Text(each.view.title), *table.coloured(each.columns, each.rows, room), Text()]
     return Group(*lines, Text(foot, style="dim"))
 
 
@@ -107,7 +112,11 @@ def _wanted(tables: Sequence[Shown]) -> list[Shown]:
 def _rows(management: Management, view: View, args: argparse.Namespace) -> Sequence[table.Row]:
     found = [row for kind in view.kinds for row in ask.rows(management, kind, view.attributes)]
     if view.within:
-        return [each for row in found for each in cast("list[ask.Row]", row[view.within])]
+        return [
+            {**each, **({ask.CELL: row[ask.CELL]} if ask.CELL in row else {})}
+            for row in found
+            for each in cast("list[ask.Row]", row[view.within])
+        ]
     return [row for row in found if view.holds(row, args.filter, args.all)]
 
 

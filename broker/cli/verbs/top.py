@@ -84,7 +84,7 @@ class BoardWatcher:
 
     def look(self, most: int) -> BoardReading:
         """One round of questions; at least the first so many nodes."""
-        [broker] = ask.rows(self._management, "broker", board.BROKER_ATTRIBUTES)
+        broker = ask.broker(self._management, board.BROKER_ATTRIBUTES)
         rows, count = self._all() if self._state.everything else self._first(most)
         return BoardReading(broker, self._state.wanted(rows), count)
 
@@ -111,7 +111,7 @@ def _in_print(watcher: BoardWatcher, args: argparse.Namespace) -> None:
         if args.json:
             print(json.dumps({"broker": now.broker, "nodes": rows}, default=str), flush=True)
         else:
-            shown = table.plain(board.COLUMNS, rows)
+            shown = table.plain(table.with_cell(board.COLUMNS, rows), rows)
             print(*board.head(now.broker), shown, "", sep="\n", flush=True)
 
 
@@ -149,11 +149,12 @@ def drawn(now: BoardReading, state: Board, url: str, width: int, height: int) ->
     from rich.text import Text
 
     first, second = board.head(now.broker)
+    columns = table.with_cell(board.COLUMNS, now.rows)
     lines = [
         Text(f"sluice top   {table.word(url)}", style="bold"),
         Text(first),
         Text(second, style="bold red" if now.broker["stopped_nodes"] else "dim"),
-        *table.coloured(board.COLUMNS, state.page_of(now.rows, height - FRAME, now.count), width),
+        *table.coloured(columns, state.page_of(now.rows, height - FRAME, now.count), width),
         Text(state.foot(now.count), style="dim"),
     ]
     for line in lines:

@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """One sentence a line."""
     with ask.connect(args) as management:
         asked = {} if args.address is None else {"address": args.address}
-        answers = cast("list[ask.Row]", ask.operation(management, "why", **asked)["answers"])
+        found = ask.each(management, "why", **asked)
+    answers = [answer for each in found.values() for answer in cast("list[ask.Row]", each["answers"])]
     if args.json:
         print(table.as_json(answers))
     else:

@@ -119,9 +119,8 @@ class CellsApi:
     async def _of_each(self, plan: Plan, call: CellCall) -> CellAnswer:
         answers = await self._face.each(call)
         good = answers.without_bad()
-        refusal = next((each for _, each in sorted(answers.said.items()) if not each.is_good), None)
         if not good.said:
-            return refusal or refused(503, _gone(answers.absent))
+            return _refusal(answers) or refused(503, _gone(answers.absent))
         if call.method == "GET":
             return await self._off(partial(_merged, plan, good, self._face.own, _known(answers)))
         if good.absent:
@@ -178,7 +177,7 @@ class CellsApi:
         keyed = replace(call, query=urlencode(query), part=ListPart())
         answers = await self._face.each(keyed, None if plan.cell is None else [plan.cell])
         good = answers.without_bad()
-        refusal = next((each for _, each in sorted(answers.said.items()) if not each.is_good), None)
+        refusal = _refusal(answers)
         if not good.said or (refusal is not None and refusal.status in (400, 403)):
             return refusal or refused(503, _gone(answers.absent))
         good = replace(good, absent=_known(answers))
@@ -203,6 +202,12 @@ class CellsApi:
     async def _off(self, function: Callable[[], Answer]) -> Answer:
         """Have a thread decode and encode what the cells say: the loop serves others meanwhile."""
         return await self._threads.run(function)
+
+
+def _refusal(answers: CellAnswers) -> CellAnswer | None:
+    """Return one of the refusals, that of the cell to which the name belongs before the others'."""
+    bad = [each for _, each in sorted(answers.said.items()) if not each.is_good]
+    return next(iter(sorted(bad, key=lambda each: MISDIRECTED in each.headers)), None)
 
 
 def _merged(plan: Plan, answers: CellAnswers, own: int, absent: Mapping[int, str]) -> CellAnswer:

@@ -13,7 +13,7 @@ import pytest
 import broker.client.request
 from broker.cli import main as cli
 from broker.client.request import Response
-from broker.errors import ConflictError
+from broker.errors import ConflictError, SluiceError
 
 Call = tuple[str, str | None, str | None, object]
 
@@ -39,6 +39,11 @@ class FakeBroker:
 
     def others(self) -> list[FakeBroker]:
         return []
+
+    def call_each(
+        self, operation: str, entity: str, body: Any = None
+    ) -> tuple[dict[int, Response], dict[int, SluiceError]]:
+        return {0: self.call(operation, entity, body=body)}, {}
 
     def call(
         self,
