@@ -16,6 +16,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from broker.server.cells.directory import heaviest, key_of
 from tests.wire import people
 from tests.wire.apiclient import Api, quoted
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
@@ -243,6 +244,50 @@ def test_events_and_reasons_of_all_cells_bear_their_cell(cells: RunningBroker, a
     assert api.get("/deadlocks")["deadlocks"] == []
     for client in clients:
         client.close()
+    for name in names:
+        api.delete(f"/queues/{name}")
+
+
+def test_a_node_that_is_not_where_its_name_belongs_is_found(cells: RunningBroker, api: Api) -> None:
+    """Subscriptions are in their topic's cell; dead letters stay in that of the queue they come from."""
+    [topic] = names_in(0, CELLS, 1, "news")
+    api.post("/topics", {"name": topic}, 201)
+    client = BlockingConnection(cells.url, timeout=10)
+    receivers = [client.create_receiver(f"topic://{topic}", name=f"reader-{each}") for each in range(6)]
+    rows = api.get(f"/subscriptions?topic={topic}")["items"]
+    assert len(rows) == 6
+    assert {row["cell"] for row in rows} == {0}
+    for row in rows:
+        strays = heaviest(key_of(row["name"]), CELLS) != 0
+        assert row.get("address") == (f"$cell/0/{row['name']}" if strays else None)
+        assert api.get(f"/subscriptions/{quoted(row['name'])}")["cell"] == 0
+        assert api.get(f"/queues/{quoted(row['name'])}/messages")["messages"] == []
+        assert api.get(f"/history/{quoted(row.get('address', row['name']))}")["cell"] == 0
+    for receiver in receivers:
+        receiver.close()
+    client.close()
+    names = one_in_each("dying")
+    for name in names:
+        api.post("/queues", {"name": name, "arguments": {"dead_letter_address": "all.dead"}}, 201)
+        client = BlockingConnection(cells.url, timeout=10)
+        client.create_sender(name).send(Message("x"))
+        receiver = client.create_receiver(name, credit=1)
+        receiver.receive(timeout=10)
+        receiver.reject()
+        client.close()
+    rows = api.get("/queues?filter=all.dead&sort=cell")["items"]
+    assert [(row["name"], row["cell"], row["depth_msgs"]) for row in rows] == [
+        ("all.dead", cell, 1) for cell in range(CELLS)
+    ]
+    for cell in range(CELLS):
+        dead = quoted(f"$cell/{cell}/all.dead")
+        assert len(api.get(f"/queues/{dead}/messages")["messages"]) == 1
+        assert api.get(f"/why/{dead}")["answers"]
+        assert api.get(f"/links?node={dead}")["total"] == 0
+        assert api.post("/producers/stop", {"target": f"$cell/{cell}/all.dead"})["nodes"] == ["all.dead"]
+        assert api.get(f"/holds?cell={cell}")["holds"] == ["all.dead"]
+        assert api.post("/producers/start", {"target": "all.dead"})["nodes"] == ["all.dead"]
+        assert api.call("DELETE", f"/queues/{dead}").status == 204
     for name in names:
         api.delete(f"/queues/{name}")
 

@@ -80,7 +80,9 @@ def turned(found: Rejected) -> Response:
 def _who(request: Request, context: RequestContext, caller: Caller, address: str) -> dict[str, Any]:
     identity, allows = caller.identity, context.model.authority.allows
     reception: HttpAuthenticator = request.app.state.reception
+    cells = reception.cells
     return {
+        **({} if cells is None else {"cells": cells}),
         "user": identity.user,
         "groups": sorted(identity.groups),
         "by": caller.by,

@@ -27,6 +27,8 @@ from broker.http.server.threads import Threads
 LARGEST_BODY = 2 << 20
 MISDIRECTED = "sluice-cell"
 KEPT = ("etag", "location", "retry-after", "content-type")
+NODE_LISTS = ("queues", "topics", "subscriptions", "nodes")
+ADDRESS = "address"
 # Settings and policies are the same in all, but a write that only some cells have done isn't done.
 PARTLY = 503
 Answer = TypeVar("Answer")
@@ -66,8 +68,8 @@ class CellsApi:
         if plan.how == routing.LIST:
             return await self._list(plan, call)
         if plan.cell is not None and (plan.how != routing.EACH or plan.is_said):
-            return await self._of(plan.cell, call, plan.is_said)
-        if plan.how == routing.OWNER_OF:
+            return await self._of(plan.cell, call, plan.is_said, plan.name)
+        if plan.how == routing.OWNER_OF or (plan.by == "nodes" and plan.how == routing.EACH):
             return await self._by_body(plan, call)
         if plan.how in (routing.FIND, routing.FIND_OF):
             return await self._sought(plan, call)
@@ -75,23 +77,34 @@ class CellsApi:
 
     # --- one cell
 
-    async def _of(self, cell: int, call: CellCall, is_said: bool) -> CellAnswer:
-        """Return one cell's answer with its number; a node that has moved is asked for where it is now."""
+    async def _of(self, cell: int, call: CellCall, is_said: bool, name: str = "") -> CellAnswer:
+        """Return one cell's answer with its number; a node that isn't where its name belongs is asked for
+        where it is: dead letters are in the cell that they come from, subscriptions in their topic's.
+        """
         found = await self._face.one(cell, call)
-        other = found.headers.get(MISDIRECTED, "")
-        if other.isdecimal() and int(other) < self._face.cells and not is_said:
-            cell = int(other)
-            found = await self._face.one(cell, call)
+        if found.status == 404 and not is_said and name:
+            place = CellCall("GET", f"{PREFIX}/nodes", "fields=name", caller=call.caller)
+            answers = await self._face.each(replace(place, part=ListPart((name,))))
+            said = await self._off(lambda: _json(answers.without_bad()))
+            there = [each for each, rows in said.items() if rows["items"] and each != cell]
+            if len(there) > 1:
+                return refused(409, _several(name, there))
+            if there:
+                [cell] = there
+                found = await self._face.one(cell, call)
         return await self._off(partial(_with_cell, found, cell))
 
     async def _by_body(self, plan: Plan, call: CellCall) -> CellAnswer:
         body = _object(call.body)
         try:
-            cell, is_said = self._face.directory.of_body(body, plan.by)
+            field = "target" if plan.how == routing.EACH else plan.by
+            cell, is_said = self._face.directory.of_body(body, field)
         except NoCellError as fault:
             return refused(400, str(fault))
         if is_said:
             call = replace(call, body=json.dumps(body).encode())
+        elif plan.how == routing.EACH:
+            return await self._of_each(plan, call)
         # Without a name it is refused by any cell, in its own words.
         return await self._of(self._face.own if cell is None else cell, call, is_said)
 
@@ -108,8 +121,7 @@ class CellsApi:
             ]
         )
         if len(known) > 1:
-            which = " or ".join(f"cell={cell}" for cell in known)
-            return refused(409, f"several cells have a '{wanted}': say {which}")
+            return refused(409, _several(wanted, known))
         if not known and answers.absent:
             return refused(503, _gone(answers.absent))
         return await self._of(known[0] if known else self._face.own, call, is_said=True)
@@ -156,9 +168,9 @@ class CellsApi:
                 raise ForbiddenError(each.error)
         told: list[tuple[str, Row]] = []
         for cell, items in (await self._off(lambda: _json(answers.without_bad()))).items():
-            rows = {str(row["name"]): {**row, "cell": cell} for row in items["items"]}
+            rows = {str(row["name"]): self._placed(row, cell) for row in items["items"]}
             told += [
-                ("node", rows[name]) if name in rows else ("gone", {"name": name, "cell": cell})
+                ("node", rows[name]) if name in rows else ("gone", self._placed({"name": name}, cell))
                 for name in of_cell[cell]
             ]
         return told
@@ -190,14 +202,32 @@ class CellsApi:
             {cell: replace(keyed, part=ListPart(tuple(each))) for cell, each in of_cell.items()}
         )
         absent = good.absent | rows.without_bad().absent
+        is_of_nodes = plan.path.rpartition("/")[2] in NODE_LISTS
         page = {"total": total, "offset": offset, "limit": limit, "absent": absent}
 
         def made() -> CellAnswer:
-            found = dict(_rows(rows.without_bad(), fields))
+            found = dict(self._rows(rows.without_bad(), fields, is_of_nodes))
             shown = [found[each] for each in items if each in found]
             return _answer({"items": shown, **page}, absent)
 
         return await self._off(made)
+
+    def _rows(
+        self, answers: CellAnswers, fields: list[str], is_of_nodes: bool
+    ) -> Iterator[tuple[tuple[int, str], Row]]:
+        for cell, each in _json(answers).items():
+            for row in each["items"]:
+                whole = self._placed(row, cell) if is_of_nodes else {**row, routing.CELL: cell}
+                shown = {name: whole.get(name) for name in dict.fromkeys(fields)} if fields else whole
+                if ADDRESS in whole:
+                    shown[ADDRESS] = whole[ADDRESS]
+                yield (cell, str(row["identity"])), shown
+
+    def _placed(self, row: Row, cell: int) -> Row:
+        """Return a node's row with its cell, and with its address where its name alone doesn't lead there."""
+        name = str(row["identity"] if "identity" in row else row["name"])
+        strays = self._face.directory.cell_of(name) != cell
+        return {**row, routing.CELL: cell, **({ADDRESS: f"$cell/{cell}/{name}"} if strays else {})}
 
     async def _off(self, function: Callable[[], Answer]) -> Answer:
         """Have a thread decode and encode what the cells say: the loop serves others meanwhile."""
@@ -240,15 +270,6 @@ def _keys(answers: CellAnswers) -> dict[int, list[tuple[Any, str]]]:
     return {cell: each["keys"] for cell, each in _json(answers).items()}
 
 
-def _rows(answers: CellAnswers, fields: list[str]) -> Iterator[tuple[tuple[int, str], Row]]:
-    for cell, each in _json(answers).items():
-        for row in each["items"]:
-            identity = str(row["identity"])
-            whole = {**row, routing.CELL: cell}
-            shown = {name: whole.get(name) for name in dict.fromkeys(fields)} if fields else whole
-            yield (cell, identity), shown
-
-
 def _json(answers: CellAnswers) -> dict[int, Any]:
     return {cell: each.json() for cell, each in sorted(answers.said.items())}
 
@@ -275,6 +296,11 @@ def _with_cell(found: CellAnswer, cell: int) -> CellAnswer:
 def _answer(content: object, absent: Mapping[int, str]) -> CellAnswer:
     headers = {"content-type": "application/json", **CellAnswers({}, dict(absent)).headers()}
     return CellAnswer(200, merging.encoded(content), headers)
+
+
+def _several(name: str, cells: list[int]) -> str:
+    which = " or ".join(f"cell={cell}" for cell in cells)
+    return f"several cells have a '{name}': say {which}"
 
 
 def _gone(absent: Mapping[int, str]) -> str:

@@ -30,6 +30,7 @@ class CellLogins:
     def __init__(self, face: CellsFace) -> None:
         self._face = face
         self.mark = f"{face.own}."
+        self.cells = face.cells
 
     def is_elsewhere(self, token: str) -> bool:
         """Whether another cell keeps the login of a token."""

@@ -65,7 +65,7 @@ TABLE = (
     _row("POST", r"/(?:policies/apply|reload)", EACH, "changed"),
     _row("PUT", r"/log-levels", EACH, "levels"),
     _row("GET", r"/events", EACH, "events"),
-    _row("GET", r"/why(?:/.*)?", EACH, "answers"),
+    _row("GET", r"/why(?:/(.*))?", EACH, "answers"),
     _row("GET", r"/deadlocks", EACH, "deadlocks"),
     _row("GET", r"/history", EACH, "history"),
 )
@@ -100,15 +100,19 @@ def planned(method: str, path: str, search: str, directory: CellNames) -> Plan:
         query.setdefault(key, []).append(value)
     said = query.pop(CELL, None)
     cell = None if said is None else directory.number(said[-1])
+    for key in ("node", "topic"):
+        if key in query and path != f"{PREFIX}/live":
+            named, rest = directory.split(query[key][-1])
+            if named is not None:
+                cell, query[key] = named, [rest]
     row, begin, end = _found(method, path.removeprefix(PREFIX))
-    begin, end = begin + len(PREFIX), end + len(PREFIX)
-    name = unquote(path[begin:end])
-    if row.how == OWNER:
+    name = unquote(path[begin + len(PREFIX) : end + len(PREFIX)]) if end else ""
+    if row.how == OWNER or (row.by == "answers" and name):
         named, rest = directory.split(name)
         if named is not None:
-            path = path[:begin] + quote(rest, safe="") + path[end:]
+            path = path[: begin + len(PREFIX)] + quote(rest, safe="") + path[end + len(PREFIX) :]
             cell, name, said = named, rest, [""]
-        elif cell is None:
+        elif cell is None and row.how == OWNER:
             cell = directory.cell_of(name)
     return Plan(row.how, path, query, row.by, cell, name, said is not None)
 
@@ -118,7 +122,7 @@ def _found(method: str, path: str) -> tuple[PlanRow, int, int]:
     for row in TABLE:
         found = row.pattern.fullmatch(path) if method in row.methods.split() else None
         if found is not None:
-            return (row, *found.span(1)) if row.pattern.groups else (row, 0, 0)
+            return (row, *found.span(1)) if row.pattern.groups and found.group(1) else (row, 0, 0)
     return PlanRow("", re.compile(""), HERE), 0, 0
 
 

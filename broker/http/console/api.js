@@ -38,7 +38,7 @@ export async function ask(method, where, { query, body, etag, signal } = {}) {
     if (signal && signal.aborted) throw fault;
     throw new ApiError(0, "the broker does not answer");
   }
-  const data = parsed(content);
+  const data = placed(parsed(content));
   if (where === "/session") logins += Number(method === "POST" && answer.ok);
   else if (answer.status === 401 && asked === logins) unknown();
   if (!answer.ok) throw new ApiError(answer.status, reason(data, content, answer));
@@ -49,12 +49,23 @@ export async function get(where, query, signal) {
   return (await ask("GET", where, { query, signal })).data;
 }
 
-export async function post(where, body = {}) {
-  return (await ask("POST", where, { body })).data;
+export async function post(where, body = {}, query) {
+  return (await ask("POST", where, { body, query })).data;
 }
 
-export async function remove(where) {
-  return (await ask("DELETE", where)).data;
+export async function remove(where, query) {
+  return (await ask("DELETE", where, { query })).data;
+}
+
+// A node whose name alone doesn't lead to its cell goes by its address.
+export function addressed(row) {
+  if (row && row.address) Object.assign(row, { shown: row.name, name: row.address });
+  return row;
+}
+
+function placed(data) {
+  if (data && Array.isArray(data.items)) data.items.forEach(addressed);
+  return data;
 }
 
 function search(query) {

@@ -2,7 +2,7 @@
 //
 // It is closed while the page can't be seen, so that a forgotten tab costs the broker nothing.
 
-import { get } from "./api.js";
+import { addressed, get } from "./api.js";
 
 const STALLED_MS = 6000;
 const RETRY_MS = 2000;
@@ -86,7 +86,7 @@ class Live extends EventTarget {
   }
 
   take(type, event) {
-    const detail = JSON.parse(event.data);
+    const detail = addressed(JSON.parse(event.data));
     this.heard = performance.now();
     if (type === "broker") this.broker = detail;
     this.become("live");

@@ -88,12 +88,14 @@ function state(now) {
 
 // --- what an operator has stopped
 
-function banners({ holds = [], cluster_suspended: suspended = "" }) {
+function banners({ holds = [], cluster_suspended: suspended = "", cells = [] }) {
   const place = document.getElementById("banners");
-  const key = [...holds, "", suspended.replace(/[\d.]+ s$/, "")].join("\n");
+  const absent = cells.filter((each) => each.error).map((each) => `cell ${each.cell}: ${each.error}`);
+  const key = [...holds, "", ...absent, "", suspended.replace(/[\d.]+ s$/, "")].join("\n");
   if (place.dataset.key === key) return;
   place.dataset.key = key;
-  put(place, holds.length > 0 && held(holds), suspended && h("div", { class: "banner", id: "suspended" },
+  put(place, holds.length > 0 && held(holds), absent.length > 0 && h("div", { class: "banner", id: "absent" },
+    h("p", {}, h("strong", {}, "Not all is shown: "), absent.join("; "))), suspended && h("div", { class: "banner", id: "suspended" },
     h("p", {}, h("strong", {}, "The cell is suspended: "), "its log doesn't answer. Nothing durable is confirmed, and its producers get no credit."),
     h("div", { class: "actions" }, h("a", { href: "#/cluster" }, "To the cluster"))));
 }

@@ -61,8 +61,14 @@ export function link(href, text, props = {}) {
   return h("a", { href, ...props }, text);
 }
 
-export function nodeLink(kind, name) {
-  return link(nodeHref(kind, name), name, { class: "name", title: name });
+export function nodeLink(kind, name, shown = name) {
+  return link(nodeHref(kind, name), shown, { class: "name", title: name });
+}
+
+// Of a list over cells: whose part is missing, and why.
+export function missing({ absent }) {
+  const gone = Object.entries(absent || {}).map(([cell, reason]) => `cell ${cell}: ${reason}`);
+  return gone.length ? `without ${gone.join("; ")}` : "";
 }
 
 export function nodeHref(kind, name) {

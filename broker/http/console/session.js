@@ -8,6 +8,10 @@ export const BROKER = "$broker";
 const KEPT_MS = 60000;
 
 let who = null;
+// How many cells the broker has; a single one has none.
+export const cells = () => (who && who.cells) || 0;
+// What stands in the way of a broker of several cells: a column that tells them apart.
+export const cellColumn = (column) => (cells() ? [column] : []);
 let asking = null;
 const kept = new Map();
 
@@ -91,7 +95,8 @@ export function watch(again) {
 // --- rights
 
 // Why something may not be done at an address; empty where it may. Only a courtesy: it is the broker that decides.
-async function refusal(action, address) {
+async function refusal(action, where) {
+  const address = where.replace(/^\$cell\/\d+\//, "");
   if (!who || !who.rules) return "";
   const known = kept.get(address);
   if (known && performance.now() - known.at < KEPT_MS) return (await known.may)[action];

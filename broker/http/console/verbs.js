@@ -203,7 +203,7 @@ export async function closeConnection(row) {
     action: "Close connection",
     danger: true,
     act: async () => {
-      await remove(`/connections${path(row.identity)}`);
+      await remove(`/connections${path(row.identity)}`, { cell: row.cell });
       note(`Closed connection ${row.identity}`);
       return true;
     },
@@ -220,7 +220,7 @@ export async function trace(row) {
     ],
     action: "Trace",
     act: async () => {
-      await post("/trace", { connection: row.identity, frames: Number(frames.value), seconds: Number(seconds.value) });
+      await post("/trace", { connection: row.identity, frames: Number(frames.value), seconds: Number(seconds.value) }, { cell: row.cell });
       note(`Tracing connection ${row.identity}`);
       return true;
     },
@@ -247,7 +247,7 @@ export async function detachLink(row) {
     action: "Detach link",
     danger: true,
     act: async () => {
-      await remove(`/links${path(row.identity)}`);
+      await remove(`/links${path(row.identity)}`, { cell: row.cell });
       note(`Detached link ${row.name}`);
       return true;
     },

@@ -4,7 +4,7 @@
 // returns a text or a node, or fills the cell by itself and returns nothing.
 
 import { h, put, say } from "./dom.js";
-import { every, failed } from "./page.js";
+import { every, failed, missing } from "./page.js";
 import { plural } from "./format.js";
 
 const AROUND = 15;
@@ -103,7 +103,7 @@ export class VirtualTable {
     this.scroller.removeAttribute("aria-busy");
     this.render();
     put(this.message, page.total === 0 && h("p", { class: "empty" }, typeof this.nothing === "function" ? this.nothing() : this.nothing));
-    say(this.status, plural(page.total, this.unit));
+    say(this.status, [plural(page.total, this.unit), missing(page)].filter(Boolean).join(", "));
   }
 
   scrolled() {

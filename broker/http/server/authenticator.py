@@ -80,6 +80,11 @@ class LoginsElsewhere(Protocol):
 
     mark: str
 
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        ...
+
     def is_elsewhere(self, token: str) -> bool:
         """Whether another cell keeps it."""
         ...
@@ -148,6 +153,11 @@ class HttpAuthenticator:
         if self._nobody(scope) is not None:
             return Caller(ANONYMOUS, again=partial(self._nobody, scope))
         return self._unknown(scope, WHO)
+
+    @property
+    def cells(self) -> int | None:
+        """How many cells the broker has, None where it is a single one."""
+        return None if self._elsewhere is None else self._elsewhere.cells
 
     async def _by_token_of_session(self, token: str) -> Caller | None:
         if self._elsewhere is not None and self._elsewhere.is_elsewhere(token):

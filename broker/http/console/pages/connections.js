@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h, put } from "../dom.js";
 import { ago, count, size } from "../format.js";
 import { heading } from "../page.js";
-import { guarded } from "../session.js";
+import { cellColumn, guarded } from "../session.js";
 import { closeConnection, later, trace } from "../verbs.js";
 import { VirtualTable } from "../vtable.js";
 import { act } from "./links.js";
@@ -23,6 +23,7 @@ export async function show(root, _params, signal) {
     nothing: () => (filter.value ? "No container of that name." : "No connections."),
     columns: [
       { id: "name", title: "Container", sort: "name", kind: "name-cell clip", cell: (row) => row.container || "(no name)" },
+      ...cellColumn({ id: "cell", title: "Cell", sort: "cell", num: true, kind: "mid", cell: (row) => String(row.cell) }),
       { id: "peer", title: "From", sort: "peer", kind: "mid", cell: (row) => row.peer },
       { id: "user", title: "User", sort: "user", kind: "wide", cell: (row) => row.user || "–" },
       { id: "opened", title: "Open for", sort: "opened", num: true, cell: (row) => ago(row.opened) },

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { h, put } from "../dom.js";
 import { ago, count, rate } from "../format.js";
 import { button, heading, nodeLink } from "../page.js";
+import { cellColumn } from "../session.js";
 import { detachLink, later } from "../verbs.js";
 import { VirtualTable } from "../vtable.js";
 
@@ -27,6 +28,7 @@ export async function show(root, params, signal) {
     nothing: "No link of this kind.",
     columns: [
       { id: "node", title: "Node", sort: "node", kind: "name-cell", cell: (row) => nodeLink("node", row.node) },
+      ...cellColumn({ id: "cell", title: "Cell", sort: "cell", num: true, kind: "mid", cell: (row) => String(row.cell) }),
       { id: "role", title: "Role", cell: (row) => row.role },
       { id: "name", title: "Link", sort: "name", kind: "wide clip", cell: (row) => row.name },
       { id: "container", title: "Container", sort: "container", kind: "mid clip", cell: (row) => row.container },

@@ -5,11 +5,12 @@ import { field, note } from "../dialog.js";
 import { h, put, say } from "../dom.js";
 import { count } from "../format.js";
 import { empty, every, failed, heading, load, nodeLink, section } from "../page.js";
+import { cells } from "../session.js";
 
 const MOST = 200;
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 // Told of every event; what is left is its own.
-const COMMON = new Set(["v", "seq", "time", "mono_ns", "event", "node", "skipped"]);
+const COMMON = new Set(["v", "seq", "time", "mono_ns", "event", "node", "skipped", "cell"]);
 const WEIGHTY = new Set(["stopped", "deadlock", "rejected", "dropped", "slow_consumer", "store_failed", "store_full"]);
 
 export async function show(root, _params, signal) {
@@ -52,7 +53,7 @@ function lines(events) {
       h("time", { datetime: each.time }, new Date(each.time).toLocaleTimeString()),
       h("span", { class: "event" }, each.event.replaceAll("_", " ")),
       each.node ? nodeLink("node", each.node) : h("span", {}),
-      h("span", { class: "origin" }, Object.entries(each).filter(([key, value]) => !COMMON.has(key) && value !== null && value !== "").map(([key, value]) => `${key}=${typeof value === "object" ? JSON.stringify(value) : value}`).join("  ")))));
+      h("span", { class: "origin" }, cells() > 0 && h("span", { class: "of-cell" }, `cell ${each.cell}  `), Object.entries(each).filter(([key, value]) => !COMMON.has(key) && value !== null && value !== "").map(([key, value]) => `${key}=${typeof value === "object" ? JSON.stringify(value) : value}`).join("  ")))));
 }
 
 function editor(levels) {

@@ -92,7 +92,7 @@ class View {
     this.kinds = this.panels(place, signal);
     const limits = kind === "subscription" ? null : section("Thresholds and times", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
     return [
-      h("p", { class: "crumbs" }, h("a", { href: `#/nodes?kind=${kind}` }, `${kind}s`), ` / `),
+      h("p", { class: "crumbs" }, h("a", { href: `#/nodes?kind=${kind}` }, `${kind}s`), ` / `, this.node.cell !== undefined && `cell ${this.node.cell} / `),
       heading(name, ...actions),
       this.state,
       section("Depth over time", this.chart.element),
@@ -275,7 +275,7 @@ function definitions(kind, rows, cells) {
 }
 
 const HEIR = [
-  ["Name", (row) => nodeLink(row.kind, row.name)],
+  ["Name", (row) => nodeLink(row.kind, row.name, row.shown)],
   ["Kind", (row) => row.kind],
   ["Messages", (row) => count(row.depth_msgs), "num"],
   ["Consumers", (row) => count(row.consumers), "num"],

@@ -6,6 +6,7 @@ import { count, rate, size } from "../format.js";
 import { live } from "../live.js";
 import { button, heading, nodeHref, nodeLink } from "../page.js";
 import { prime } from "../primer.js";
+import { cellColumn } from "../session.js";
 import * as spark from "../spark.js";
 import { create, holdPattern, later } from "../verbs.js";
 import { VirtualTable } from "../vtable.js";
@@ -13,7 +14,7 @@ import { VirtualTable } from "../vtable.js";
 const FIELDS = [
   "name", "kind", "flowStopped", "flowStoppedBy", "heldBy", "depth_msgs", "depth_bytes", "flow_stop_count",
   "rate_in", "rate_out", "promised_msgs", "producers", "blocked_producers", "consumers",
-].join(",");
+];
 
 export async function show(root, params, signal) {
   let kind = plurals[params.query.get("kind")] ? params.query.get("kind") : "queue";
@@ -26,7 +27,7 @@ export async function show(root, params, signal) {
     columns: columns(),
     sort: "name",
     signal,
-    fetch: ({ offset, limit, sort }) => get(`/${plurals[kind]}`, { offset, limit, sort, filter: filter.value, fields: FIELDS }, signal),
+    fetch: ({ offset, limit, sort }) => get(`/${plurals[kind]}`, { offset, limit, sort, filter: filter.value, fields: [...FIELDS, ...cellColumn("cell")].join(",") }, signal),
     nothing: () => (filter.value ? `No ${kind} has “${filter.value}” in its name.` : `There is no ${kind} yet.`),
     onrows: (rows) => watch(rows),
   });
@@ -69,7 +70,8 @@ function remember(kind, filter) {
 
 function columns() {
   return [
-    { id: "name", title: "Name", sort: "name", kind: "name-cell", cell: (row) => nodeLink(row.kind || "queue", row.name) },
+    { id: "name", title: "Name", sort: "name", kind: "name-cell", cell: (row) => nodeLink(row.kind || "queue", row.name, row.shown) },
+    ...cellColumn({ id: "cell", title: "Cell", sort: "cell", num: true, kind: "mid", cell: (row) => String(row.cell) }),
     { id: "state", title: "State", sort: "flowStopped", kind: "state-cell", cell: state },
     { id: "trend", title: "Depth, 90 s", kind: "wide trend-cell", cell: trend },
     { id: "depth", title: "Depth", sort: "depth_msgs", num: true, cell: (row) => count(row.depth_msgs) },

@@ -3,11 +3,11 @@
 import { get } from "../api.js";
 import { picture } from "../circle.js";
 import { h, put, say } from "../dom.js";
-import { ago, count, percent, plural, size, span } from "../format.js";
+import { ago, count, percent, plural, rate, size, span } from "../format.js";
 import { live } from "../live.js";
 import { button, empty, every, failed, heading, nodeLink, section, table } from "../page.js";
 import { RateChart } from "../rates.js";
-import { guarded } from "../session.js";
+import { cellColumn, cells, guarded } from "../session.js";
 import { holdProducers } from "../verbs.js";
 
 const MOST_STOPPED = 20;
@@ -21,6 +21,7 @@ export async function show(root, _params, signal) {
   const rates = new RateChart();
   const stopped = h("div", {}, empty("Looking…"));
   const deadlocks = h("div", { "aria-live": "polite" });
+  const parts = h("div", {});
   put(
     root,
     heading("Overview", guarded(button("Stop all producers…", () => holdProducers(null, true), "danger-quiet"), "manage-write", ">"), guarded(button("Start all producers…", () => holdProducers(null, false)), "manage-write", ">")),
@@ -28,6 +29,7 @@ export async function show(root, _params, signal) {
     deadlocks,
     h("div", { class: "grid two" }, section("Messages a second", rates.element), section("Against the limits", bars.map((bar) => bar.element))),
     section("Now", figures.element),
+    cells() > 0 && section("Cells", parts),
     section("Stopped, and why", stopped),
   );
   let stops = null;
@@ -39,6 +41,7 @@ export async function show(root, _params, signal) {
     bars[2].show(broker.temp_bytes, broker.temp_limit_bytes, "");
     figures.show(broker);
     rates.add(broker);
+    if (broker.cells) put(parts, table("Cells", CELLS, broker.cells));
     const found = broker.deadlocks || [];
     const key = JSON.stringify(found.map((each) => [each.nodes, each.connections]));
     if (key !== drawn) {
@@ -61,7 +64,7 @@ async function reasons(element, signal) {
     put(element, empty(OPEN));
     return;
   }
-  const query = { sort: "-flowStopped", limit: MOST_STOPPED, fields: FIELDS };
+  const query = { sort: "-flowStopped", limit: MOST_STOPPED, fields: [FIELDS, ...cellColumn("cell")].join() };
   const pages = await Promise.all(["/queues", "/topics"].map((where) => get(where, query, signal)));
   const rows = pages.flatMap((page) => page.items).filter((row) => row.flowStopped);
   if (!rows.length) {
@@ -69,16 +72,32 @@ async function reasons(element, signal) {
     return;
   }
   const told = await get("/why", {}, signal);
-  const sentences = new Map((told.answers || []).filter((each) => each.subject === "producer").map((each) => [each.node, each.sentence]));
+  const sentences = new Map((told.answers || []).filter((each) => each.subject === "producer").map((each) => [placeOf(each.cell, each.node), each.sentence]));
   put(element, table("Stopped nodes", [
-    ["Node", (row) => nodeLink(row.kind || "queue", row.name)],
+    ["Node", (row) => nodeLink(row.kind || "queue", row.name, row.shown)],
+    ...cellColumn(["Cell", (row) => String(row.cell), "num"]),
     ["Stopped by", (row) => row.heldBy ? `operator (${row.heldBy})` : row.flowStoppedBy],
     ["For", (row) => ago(row.flowStoppedSince), "num"],
     ["Depth", (row) => count(row.depth_msgs), "num"],
     ["Blocked", (row) => count(row.blocked_producers), "num"],
-    ["Why", (row) => sentences.get(row.name) || "no producer waits", "why"],
+    ["Why", (row) => sentences.get(placeOf(row.cell, row.shown || row.name)) || "no producer waits", "why"],
   ], rows));
 }
+
+const placeOf = (cell, node) => `${cell ?? ""}/${node}`;
+
+// A cell that doesn't answer says nothing but why.
+const CELLS = [
+  ["Cell", (row) => String(row.cell), "num"],
+  ["State", (row) => (row.error ? h("span", { class: "state stopped" }, row.error) : h("span", { class: "state open" }, "up"))],
+  ["Connections", (row) => (row.error ? "–" : count(row.connections)), "num"],
+  ["Queues & topics", (row) => (row.error ? "–" : count(row.queues + row.topics)), "num"],
+  ["Messages", (row) => (row.error ? "–" : count(row.depth_msgs)), "num"],
+  ["In /s", (row) => (row.error ? "–" : rate(row.rate_in)), "num"],
+  ["Out /s", (row) => (row.error ? "–" : rate(row.rate_out)), "num"],
+  ["Stopped", (row) => (row.error ? "–" : count(row.stopped_nodes)), "num"],
+  ["Memory", (row) => (row.error ? "–" : size(row.memory_bytes)), "num"],
+];
 
 function warning(found) {
   return h("section", { class: "panel warning" }, h("h2", {}, `${plural(found.length, "deadlock")}: applications that wait for each other`),
