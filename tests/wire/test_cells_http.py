@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from broker.server.cells.directory import heaviest, key_of
+from tests.needs import program
 from tests.wire import people
 from tests.wire.apiclient import Api, quoted
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
+from tests.wire.test_prometheus import Prometheus
 
 pytestmark = pytest.mark.wire
 
@@ -314,6 +317,31 @@ def test_metrics_of_all_cells_have_each_family_once(cells: RunningBroker, api: A
     assert page(cells, "/metrics?cell=7")[0] == 400
     for name in names:
         api.delete(f"/queues/{quoted(name)}")
+
+
+def test_prometheus_scrapes_all_cells_at_once(start_broker: StartBroker, tmp_path: Path) -> None:
+    server = program("prometheus")
+    broker = start_broker(args=ARGS)
+    settle(broker)
+    api = Api(broker)
+    names = one_in_each("scraped")
+    for name in names:
+        api.post("/queues", {"name": name}, 201)
+    prometheus = Prometheus(server, tmp_path / "prometheus", broker)
+    try:
+        wait_until(prometheus.is_ready, START_SECONDS, "Prometheus")
+        for cell, name in enumerate(names):
+            assert prometheus.value(f'sluice_queue_depth_messages{{cell="{cell}",queue="{name}"}}') == 0
+        assert prometheus.value("sum(sluice_queues)") == 3
+        assert prometheus.value("up") == 1
+        assert len(prometheus.query("sluice_cell_up == 1")) == CELLS
+        old = kill_cell(broker, 1)
+        wait_for_cell(broker, 1, old)
+        wait_until(lambda: len(prometheus.query("sluice_cell_up == 1")) == CELLS, 30, "cell 1 to be scraped")
+        groups = prometheus.get("rules")["groups"]
+        assert "SluiceCellSilent" in {rule["name"] for group in groups for rule in group["rules"]}
+    finally:
+        prometheus.stop()
 
 
 def test_live_figures_are_of_all_cells(cells: RunningBroker, api: Api) -> None:
