@@ -165,3 +165,20 @@ def test_a_stopped_cell_is_said_and_the_rest_is_shown(start_broker: StartBroker)
     assert all(name in told for name in names)
     wait_for_cell(broker, 1, kill_cell(broker, 1))
     assert all(name in sluice(broker, "stat", "-q") for name in (names[0], names[2]))
+
+
+def test_advise_reads_the_history_of_all_cells(cells: RunningBroker) -> None:
+    [name] = names_in(2, CELLS, 1, "advised")
+    sender = subprocess.Popen(
+        [sys.executable, *f"-m broker.cli.main send {name} --count 3000 --rate 1000 -b {cells.url}".split()],
+        stdout=subprocess.DEVNULL,
+    )
+    done = run_sluice("receive", name, "--count", "3000", "--no-output", "-b", cells.url)
+    assert done.returncode == 0, done.stderr
+    assert sender.wait(30) == 0
+    data = cells.config_file.parent / "data"
+    # Events are written a moment after they happen.
+    wait_until(
+        lambda: run_sluice("advise", str(data), "--node", name).returncode == 0, 30, "a history", every_s=0.5
+    )
+    assert f"{name}: " in run_sluice("advise", str(data), "--node", name).stdout

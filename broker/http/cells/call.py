@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,11 +23,18 @@ from broker.security.identity import Identity
 
 log = logging.getLogger("sluice.http")
 
+# A cell that says nothing for so long is silent; one that works on an answer says so more often. All cells of
+# a machine have one monotonic clock.
+SILENT_S = 5.0
 # Who asks, and what for; no client's request ever has it.
 HEADER = b"sluice-call"
 JSON = b"application/json"
 # Of an answer; a page of metrics of 100,000 queues takes half as much.
 MOST_BYTES = 256 << 20
+
+
+class LateCallError(Exception):
+    """Who asked has given up by now: what a cell was asked while it was stopped isn't done afterwards."""
 
 
 class CellSilentError(Exception):
@@ -86,7 +94,7 @@ class CellAnswer:
 def written(call: CellCall) -> list[tuple[bytes, bytes]]:
     """Return the headers that a call has on its way to another cell."""
     identity = {**asdict(call.caller.identity), "groups": sorted(call.caller.identity.groups)}
-    told: dict[str, Any] = {"identity": identity, "by": call.caller.by}
+    told: dict[str, Any] = {"identity": identity, "by": call.caller.by, "until": time.monotonic() + SILENT_S}
     if call.session:
         told["session"] = call.session
     if call.part is not None:
@@ -111,6 +119,8 @@ def read(method: str, target: str, headers: list[tuple[bytes, bytes]], body: byt
     told = next((json.loads(value) for name, value in headers if name == HEADER), None)
     if not isinstance(told, dict):
         raise ValueError("a request without its caller")
+    if time.monotonic() > float(told["until"]):
+        raise LateCallError
     identity = Identity(**{**told["identity"], "groups": frozenset(told["identity"]["groups"])})
     part = None
     if "part" in told:

@@ -17,9 +17,11 @@ import h11
 
 from broker.http.cells.call import (
     MOST_BYTES,
+    SILENT_S,
     CellAnswer,
     CellCall,
     CellSilentError,
+    LateCallError,
     body_of,
     read,
     written,
@@ -28,8 +30,7 @@ from broker.http.server.selector import ThrottledSelector
 
 log = logging.getLogger("sluice.cells")
 
-# A cell that says nothing for so long is silent; one that works on an answer says so more often.
-SILENT_S = 5.0
+# How often a cell says that it works on an answer.
 SIGN_S = 1.0
 # How long an answer may take in all: as long as the reactor's own longest question.
 LONGEST_S = 75.0
@@ -163,6 +164,8 @@ async def serve(
     try:
         async with _streams(sock, turnstile) as (reader, writer):
             await _served(reader, writer, answer)
+    except LateCallError:
+        log.debug("another cell's request came too late")
     except (OSError, TimeoutError, ValueError, KeyError, TypeError, h11.ProtocolError) as fault:
         log.warning("another cell's request wasn't answered: %s", _text(fault))
     except Exception:

@@ -33,6 +33,8 @@ log = logging.getLogger("sluice.http")
 # How long a stop waits for the thread.
 STOP_S = 5.0
 BACKLOG = 1024
+# What is said to another cell before its answer (RFC 2518 §10.1).
+PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 # Modules loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
 # Those of the API are loaded by its first request (``app``).
 PARTS = ("starlette.applications", "uvicorn", "broker.http.app", "broker.http.server.loop")
@@ -101,6 +103,10 @@ class HttpServer:
 
     def adopt_cell(self, sock: socket.socket) -> None:
         """Answer the request that another cell makes on a connected socket; on any thread."""
+        if not self._is_awake:
+            # To load what answers takes seconds on a busy machine: the other cell is to know that we live.
+            with suppress(OSError):
+                sock.send(PROCESSING)
         self._take(sock, self._arriving)
 
     def _take(self, sock: socket.socket, queue: RelayedSockets) -> None:

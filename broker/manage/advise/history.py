@@ -18,6 +18,8 @@ SECOND_NS = 1_000_000_000
 MILLISECOND_NS = 1_000_000
 MOST_PROBLEMS = 10
 STEM = "events.jsonl"
+# Of a data directory with several cells.
+CELL_FOLDERS = "cell-*"
 # A depth of this part of a threshold is near it.
 NEAR = 0.97
 
@@ -137,9 +139,34 @@ class Archive:
 def read(names: Iterable[str]) -> Archive:
     """The histories in files, in folders that hold ``events.jsonl``, and in what it was rotated to.
 
-    Files are put in the order of their first record, however they are named. A last line that breaks off
-    is passed over with a note. HistoryError names every other line that makes no sense.
+    Files are put in the order of their first record, however they are named. A folder of several cells is
+    read cell by cell: a node's history is that of the cell with most samples of it. A last line that breaks
+    off is passed over with a note. HistoryError names every other line that makes no sense.
     """
+    found = Archive()
+    for group in _of_each_broker(names):
+        archive = _read(group)
+        found.notes += archive.notes
+        for name, history in archive.nodes.items():
+            if name not in found.nodes or len(history.samples) > len(found.nodes[name].samples):
+                found.nodes[name] = history
+    return found
+
+
+def _of_each_broker(names: Iterable[str]) -> list[list[str]]:
+    """The names of one broker's files and folders, and the folder of each cell in a folder of several."""
+    own: list[str] = []
+    cells: list[list[str]] = []
+    for name in names:
+        inside = [str(each) for each in sorted(Path(name).glob(CELL_FOLDERS)) if each.is_dir()]
+        cells += [[each] for each in inside]
+        if not inside:
+            own.append(name)
+    return [own, *cells] if own else cells
+
+
+def _read(names: Iterable[str]) -> Archive:
+    """The same of one broker's files and folders."""
     archive, problems, clock = Archive(), list[str](), _Clock()
     for path in sorted(_paths(names), key=_first_ns):
         for number, text, whole in _lines(path):

@@ -246,6 +246,29 @@ def test_whatever_is_owed_clients_are_looked_at_now_and_then(share: CpuShare, tr
     peer.close()
 
 
+def test_a_socket_whose_client_another_process_took_is_no_fault(share: CpuShare, traffic: Traffic) -> None:
+    """Cells share one listening socket: what woke the loop may be gone when it looks."""
+    turnstile = ThrottledSelector(share)
+    client, peer = socket.socketpair()
+    with client, peer:
+        turnstile.bind(client.fileno())
+        turnstile.register(client, EVENT_READ, "client")
+        peer.send(b"x")
+        # Ready within the other selector, until that is asked itself.
+        original, calls = turnstile._held.select, []
+
+        def select(timeout: float | None = None) -> list[Any]:
+            calls.append(client.recv(1))
+            return original(timeout)
+
+        turnstile._held.select = select  # type: ignore[method-assign]
+        assert turnstile.select(0) == []
+        assert calls == [b"x"]
+        assert turnstile.select(0) == []
+        turnstile.unregister(client)
+    turnstile.close()
+
+
 def test_what_tunnels_take_is_not_charged(share: CpuShare, traffic: Traffic) -> None:
     turnstile = ThrottledSelector(share)
     tunnel, peer = socket.socketpair()
