@@ -167,6 +167,26 @@ def test_a_stopped_cell_is_said_and_the_rest_is_shown(start_broker: StartBroker)
     assert all(name in sluice(broker, "stat", "-q") for name in (names[0], names[2]))
 
 
+def test_a_connection_is_closed_in_the_cell_that_is_said(cells: RunningBroker) -> None:
+    names = one_in_each("closed")
+    clients = [BlockingConnection(cells.url, timeout=10) for _ in names]
+    for client, name in zip(clients, names, strict=True):
+        client.create_sender(name)
+    rows = json.loads(sluice(cells, "stat", "-c", "--json"))["connections"]
+    of_client = {row["container"]: row for row in rows}
+    wanted = of_client[clients[1].container.container_id]
+    assert wanted["identity"].startswith("1:c")
+    bare = run_sluice("close", wanted["identity"].partition(":")[2], "-b", cells.url)
+    assert bare.returncode == 1
+    assert "each cell has connections of its own: say 0:c" in bare.stderr
+    assert "closed connection 1:c" in sluice(cells, "close", wanted["identity"])
+    rows = json.loads(sluice(cells, "stat", "-c", "--json"))["connections"]
+    left = {row["container"] for row in rows}
+    assert [each.container.container_id in left for each in clients] == [True, False, True]
+    for client in (clients[0], clients[2]):
+        client.close()
+
+
 def test_advise_reads_the_history_of_all_cells(cells: RunningBroker) -> None:
     [name] = names_in(2, CELLS, 1, "advised")
     sender = subprocess.Popen(

@@ -368,6 +368,37 @@ def test_live_figures_are_of_all_cells(cells: RunningBroker, api: Api) -> None:
         api.delete(f"/queues/{name}")
 
 
+def test_the_document_says_that_a_cell_may_be_named(api: Api) -> None:
+    paths = api.get("/openapi.json")["paths"]
+    assert "cell" in [each["name"] for each in paths["/api/v1/queues/{name}"]["delete"]["parameters"]]
+    assert "cell" in [each["name"] for each in paths["/api/v1/reload"]["post"]["parameters"]]
+    assert "parameters" not in paths["/api/v1/session"]["post"]
+    assert api.get("/session")["cells"] == CELLS
+
+
+def test_a_login_lasts_as_long_as_its_cell(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(people.settings_for(tmp_path, more="  longest_pause: 0\n"), args=ARGS)
+    api = Api(broker)
+    given = {"user": "rita", "password": people.PASSWORDS["rita"]}
+    cookie = {"Cookie": api.call("POST", "/session", given).headers["set-cookie"].partition(";")[0]}
+    cell = int(cookie["Cookie"].partition("=")[2].partition(".")[0])
+    for _ in range(6):
+        assert api.call("GET", "/broker", headers=cookie).status == 200
+    # A stream of figures that some other cell gives ends with the login.
+    with closing(HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)) as connection:
+        connection.request("GET", "/api/v1/live", headers=cookie)
+        answer = connection.getresponse()
+        assert answer.readline() == b"retry: 2000\n"
+        assert api.call("DELETE", "/session", headers=cookie).status == 204
+        answer.read()
+    assert api.call("GET", "/broker", headers=cookie).status == 401
+    cookie = {"Cookie": api.call("POST", "/session", given).headers["set-cookie"].partition(";")[0]}
+    cell = int(cookie["Cookie"].partition("=")[2].partition(".")[0])
+    wait_for_cell(broker, cell, kill_cell(broker, cell))
+    assert api.call("GET", "/broker", headers=cookie).status == 401
+    assert api.call("POST", "/session", given).status == 200
+
+
 def test_a_cell_that_is_stopped_is_left_out_and_said(start_broker: StartBroker) -> None:
     broker = start_broker(args=ARGS)
     settle(broker)

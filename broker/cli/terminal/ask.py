@@ -21,6 +21,8 @@ OF_EACH_CELL = ("policy",)
 # Operations that are about all cells, by the list in their answers.
 EVERYWHERE = {"stop-producers": "nodes", "start-producers": "nodes", "apply": "changed"}
 CELL = "cell"
+# Of clients and links: what each cell counts for itself.
+IDS = ("identity", "connection")
 
 Row = dict[str, object]
 
@@ -88,8 +90,25 @@ def each(management: Management, name: str, /, **arguments: object) -> dict[int,
     return {cell: fields(response.body) for cell, response in found.items()}
 
 
+def of_client(management: Management, identity: str) -> tuple[Management, str]:
+    """Whom to ask about a connection or link by its id, and by which: `2:c12` is c12 of cell 2.
+
+    Each cell counts its own, so that OperatorError asks for the cell where there are several.
+    """
+    number, mark, rest = identity.partition(":")
+    if mark and number.isascii() and number.isdecimal():
+        return management.at(int(number)), rest
+    if cells(management) > 1:
+        text = f"{identity}: each cell has connections of its own: say 0:{identity} for that of cell 0"
+        raise OperatorError(text)
+    return management, identity
+
+
 def _of_cell(cell: int, found: list[Row]) -> list[Row]:
-    return [{**row, CELL: cell} for row in found]
+    """Rows with their cell, which ids of clients and their links bear too."""
+    is_of_clients = bool(found) and "container" in found[0]
+    ids = [name for name in IDS if is_of_clients and name in found[0]]
+    return [{**row, **{name: f"{cell}:{row[name]}" for name in ids}, CELL: cell} for row in found]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A connection's id is like c12, a link's like c12.3. The client is told that an operator did it
 (`amqp:connection:forced`, `amqp:link:detach-forced`); most clients come back by themselves. What a
-consumer had not settled goes to others.
+consumer had not settled goes to others. With several cells each counts its own: 2:c12 is that of cell 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
         for each in args.ids:
             kind = "link" if "." in each else "connection"
-            management.call("DELETE", type=ask.PREFIX + kind, identity=each, body={})
+            there, identity = ask.of_client(management, each)
+            there.call("DELETE", type=ask.PREFIX + kind, identity=identity, body={})
             done.append({"id": each, "kind": kind})
             if not args.json:
                 print(f"{'detached' if kind == 'link' else 'closed'} {kind} {printable(each)}", flush=True)

@@ -1,6 +1,7 @@
 """Have the broker log a connection's frames for a while: performatives and fields, never bodies.
 
-The lines are in the broker's log, under `sluice.trace`; `sluice stat -c` shows the connections' ids.
+The lines are in the broker's log, under `sluice.trace`; `sluice stat -c` shows the connections' ids. With
+several cells each counts its own: 2:c12 is that of cell 2.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def run(args: argparse.Namespace) -> int:
     """Says what was begun or ended."""
     frames = 0 if args.stop else args.frames
     with ask.connect(args) as management:
+        there, identity = ask.of_client(management, args.connection)
         order = ask.operation(
-            management,
+            there,
             "trace",
-            connection=args.connection,
+            connection=identity,
             frames=frames,
             seconds=max(round(args.seconds), 1),
         )

@@ -99,6 +99,8 @@ SCHEMES: dict[str, dict[str, str]] = {
 }
 SECURITY: list[dict[str, list[str]]] = [{"password": []}, {"token": []}, {"session": []}, {}]
 
+# What is about the request itself, whichever cell it reaches.
+OF_THE_REQUEST = (PREFIX + session.PLACE, f"{PREFIX}/live")
 ROUTERS = (
     session.router,
     broker.router,
@@ -152,6 +154,19 @@ def _document(api: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
     return found
 
 
+def _document_of_cells(made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The document of several cells: every request may say which one is to answer."""
+    found = made()
+    schema = {"type": "integer", "minimum": 0}
+    cell = {"name": "cell", "in": "query", "description": "of that cell only", "schema": schema}
+    for path, verbs in found["paths"].items():
+        for verb in verbs.values() if path not in OF_THE_REQUEST else ():
+            named = verb.setdefault("parameters", [])
+            if cell not in named:
+                named.append(cell)
+    return found
+
+
 def application(
     context: RequestContext,
     guard: Guard,
@@ -164,6 +179,8 @@ def application(
     """
     api = build()
     whole = None if over is None else over(api)
+    if whole is not None:
+        api.openapi = partial(_document_of_cells, api.openapi)  # type: ignore[method-assign]
     api.state.context = context
     api.state.reception = reception
     api.state.pulse = Pulse(context.of(INTERNAL), whole)

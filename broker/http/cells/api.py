@@ -61,7 +61,10 @@ class CellsApi:
             return
         headers = tuple(each for each in scope["headers"] if each[0] in (b"if-match", b"content-type"))
         call = CellCall(method, plan.path, plan.search, body, headers, scope[CALLER])
-        found = await self._found(plan, call)
+        try:
+            found = await self._found(plan, call)
+        except TimeoutError as fault:
+            found = refused(503, str(fault) or "too much is under way")
         await _response(found)(scope, receive, send)
 
     async def _found(self, plan: Plan, call: CellCall) -> CellAnswer:

@@ -40,7 +40,10 @@ class CellsPages:
         except NoCellError as fault:
             return Response(f"{fault}\n", 400, media_type=PLAIN)
         texts = {cell: each.body for cell, each in answers.said.items()}
-        merged = await self._threads.run(lambda: merging.metrics(texts, answers.absent))
+        try:
+            merged = await self._threads.run(lambda: merging.metrics(texts, answers.absent))
+        except TimeoutError as fault:
+            return Response(f"{fault}\n", 503, media_type=PLAIN)
         return StreamingResponse(self._parts(merged), 200, answers.headers(), CONTENT_TYPE)
 
     async def state(self, request: Request) -> Response:
