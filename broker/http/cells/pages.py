@@ -66,10 +66,21 @@ class CellsPages:
 
 def marked(parts: Iterable[bytes], cell: int) -> Iterator[bytes]:
     """Give every sample of a page of metrics the label `cell`."""
-    label = rb'\1{cell="%d"' % cell
+    label = b'{cell="%d"' % cell
     for part in parts:
         for step in _steps(part):
-            yield _WITHOUT.sub(label + rb"} ", _WITH_LABELS.sub(label + rb",", step))
+            yield _of_one(step, label) or _WITHOUT.sub(
+                rb"\1" + label + rb"} ", _WITH_LABELS.sub(rb"\1" + label + rb",", step)
+            )
+
+
+def _of_one(lines: bytes, label: bytes) -> bytes:
+    """Mark samples of one family, as most are: ten times as fast. Nothing where they are others."""
+    name = lines[: lines.find(b"{") + 1]
+    if lines.startswith(b"#") or not name or lines.count(b"\n" + name) != lines.count(b"\n") - 1:
+        return b""
+    marked_name = name[:-1] + label + b","
+    return marked_name + lines[len(name) :].replace(b"\n" + name, b"\n" + marked_name)
 
 
 def _steps(part: bytes) -> Iterator[bytes]:
