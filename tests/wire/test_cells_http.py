@@ -362,7 +362,8 @@ def test_live_figures_are_of_all_cells(cells: RunningBroker, api: Api) -> None:
                 told.append((kind, json.loads(line.removeprefix("data: "))))
     nodes = {(row["name"], row["cell"]) for kind, row in told if kind == "node"}
     assert nodes == set(zip(names, range(3), strict=True))
-    assert ("gone", {"name": "gone", "cell": 0}) in told
+    # By the address that was asked for: the name alone belongs to another cell.
+    assert ("gone", {"name": "gone", "cell": 0, "address": "$cell/0/gone"}) in told
     assert len(told[0][1]["cells"]) == 3
     for name in names:
         api.delete(f"/queues/{name}")
