@@ -19,7 +19,7 @@ from proton.utils import BlockingConnection
 
 from broker.server.cells.directory import heaviest, key_of
 from tests.needs import program
-from tests.wire import people
+from tests.wire import people, web
 from tests.wire.apiclient import Api, quoted
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
@@ -367,6 +367,17 @@ def test_live_figures_are_of_all_cells(cells: RunningBroker, api: Api) -> None:
     assert len(told[0][1]["cells"]) == 3
     for name in names:
         api.delete(f"/queues/{name}")
+
+
+def test_clients_over_websocket_reach_every_cell(cells: RunningBroker) -> None:
+    for name in one_in_each("web"):
+        with web.Bridge(cells) as bridge:
+            client = BlockingConnection(bridge.url, timeout=10)
+            client.create_sender(name).send(Message("x"))
+            receiver = client.create_receiver(name, credit=1)
+            assert receiver.receive(timeout=10).body == "x"
+            receiver.accept()
+            client.close()
 
 
 def test_the_document_says_that_a_cell_may_be_named(api: Api) -> None:

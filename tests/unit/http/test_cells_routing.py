@@ -103,3 +103,36 @@ def test_families_are_merged_whatever_stands_in_labels() -> None:
         *("# HELP a A", "# TYPE a gauge", 'a{cell="0",q="# HELP a A"} 1', 'a{cell="1"} 3'),
         *("# HELP b B", "# TYPE b gauge", 'b{cell="1"} 2'),
     ]
+
+
+def test_the_figures_of_a_broker_are_added_up_and_the_worst_store_is_told() -> None:
+    one = {"pid": 1, "version": "1", "uptime_s": 5.0, "flow_control": True, "holds": ["a"], "depth_msgs": 2}
+    one |= {"storeState": "writing", "storeReason": "", "deadlocks": [{"nodes": ["x"]}], "rate_in": 0.5}
+    two = one | {"pid": 2, "uptime_s": 9.0, "flow_control": False, "holds": ["a", "b"], "depth_msgs": 3}
+    two |= {"storeState": "full", "storeReason": "no room", "deadlocks": []}
+    found = merging.broker({0: one, 1: two}, {2: "gone"}, 1)
+    assert (found["pid"], found["version"], found["uptime_s"]) == (2, "1", 9.0)
+    assert (found["depth_msgs"], found["rate_in"], found["flow_control"]) == (5, 1.0, False)
+    assert found["holds"] == ["a", "b"]
+    assert (found["storeState"], found["storeReason"]) == ("full", "cell 1: no room")
+    assert found["deadlocks"] == [{"nodes": ["x"], "cell": 0}]
+    assert [row["cell"] for row in found["cells"]] == [0, 1, 2]
+    assert found["cells"][2] == {"cell": 2, "error": "gone"}
+
+
+def test_events_are_merged_by_their_time_and_cut() -> None:
+    said = {0: [{"time": "1"}, {"time": "3"}], 1: [{"time": "2"}, {"time": "4"}]}
+    told = [(each["time"], each["cell"]) for each in merging.events(said, 3)]
+    assert told == [("2", 1), ("3", 0), ("4", 1)]
+
+
+def test_the_history_is_added_up_second_by_second() -> None:
+    rows = {
+        "rows": [
+            {"time": 10.1, "rate_in": 1.0, "rate_out": 0.5},
+            {"time": 11.1, "rate_in": 2.0, "rate_out": 0},
+        ]
+    }
+    other = {"rows": [{"time": 11.2, "rate_in": 3.0, "rate_out": 1.0}]}
+    found = merging.history({0: rows, 1: other})["rows"]
+    assert [(row["rate_in"], row["rate_out"]) for row in found] == [(1.0, 0.5), (5.0, 1.0)]

@@ -5,7 +5,7 @@ import { picture } from "../circle.js";
 import { h, put, say } from "../dom.js";
 import { ago, count, percent, plural, rate, size, span } from "../format.js";
 import { live } from "../live.js";
-import { button, empty, every, failed, heading, nodeLink, section, table } from "../page.js";
+import { button, empty, every, failed, heading, keep, nodeLink, section, table } from "../page.js";
 import { RateChart } from "../rates.js";
 import { cellColumn, cells, guarded } from "../session.js";
 import { holdProducers } from "../verbs.js";
@@ -41,7 +41,7 @@ export async function show(root, _params, signal) {
     bars[2].show(broker.temp_bytes, broker.temp_limit_bytes, "");
     figures.show(broker);
     rates.add(broker);
-    if (broker.cells) put(parts, table("Cells", CELLS, broker.cells));
+    if (broker.cells) keep(parts, table("Cells", CELLS, broker.cells), broker.cells.map(({ cell }) => ({ identity: cell })));
     const found = broker.deadlocks || [];
     const key = JSON.stringify(found.map((each) => [each.nodes, each.connections]));
     if (key !== drawn) {
