@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +10,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from tests.console.world import PATIENCE_S, Api, Clients, Open, confirm, consumed, filled
-from tests.wire.cells import names_in, pids_of
+from tests.wire.cells import names_in, stopped
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -140,16 +138,12 @@ def test_a_cell_that_is_stopped_is_told_and_the_rest_goes_on(
     cells = page.get_by_role("region", name="Cells")
     expect(cells.get_by_role("row")).to_have_count(1 + CELLS)
     expect(cells.get_by_text("up", exact=True)).to_have_count(CELLS)
-    pid = pids_of(running)[2]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(running, 2):
         expect(page.locator("#absent")).to_contain_text("cell 2: it doesn't answer")
         expect(cells.get_by_text("it doesn't answer")).to_be_visible()
         listing = look(running, faults=("503",)).goto("nodes")
         listing.get_by_label("Filter by name").fill("partly.")
         expect(listing.get_by_text("2 nodes, without cell 2: it doesn't answer")).to_be_visible()
         expect(listing.locator(".vtable tbody tr", has_text=names[0])).to_be_visible()
-    finally:
-        os.kill(pid, signal.SIGCONT)
     expect(page.locator("#absent")).to_have_count(0)
     expect(cells.get_by_text("up", exact=True)).to_have_count(CELLS)

@@ -62,6 +62,30 @@ def kill_cell(broker: RunningBroker, cell: int) -> int:
     return pid
 
 
+@contextmanager
+def stopped(broker: RunningBroker, cell: int) -> Iterator[None]:
+    """Let a cell stand still while the block runs: it accepts nobody and answers nothing."""
+    pid = pids_of(broker)[cell]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: stands_still(pid), 10, f"cell {cell} to stand still", 0.001)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def stands_still(pid: int) -> bool:
+    """Return whether no thread of a process runs any more.
+
+    The signal stops the thread that is given it, and the others once that one has had the processor: until
+    then they serve, and a request that one of them accepts has no answer while the process stands still.
+    """
+    states = []
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        states.append((each / "stat").read_text().rpartition(")")[2].split()[0])
+    return set(states) == {"T"}
+
+
 def wait_for_cell(broker: RunningBroker, cell: int, old_pid: int) -> None:
     """Wait until a cell that was killed serves again, as another process."""
     broker.wait_for_log(f"cell {cell} is there again")

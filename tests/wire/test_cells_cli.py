@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +13,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
+from tests.wire.cells import kill_cell, names_in, stopped, wait_for_cell
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.forked import run_sluice
 
@@ -145,9 +143,7 @@ def test_a_stopped_cell_is_said_and_the_rest_is_shown(start_broker: StartBroker)
     names = one_in_each("kept")
     for name in names:
         sluice(broker, "config", "add", "queue", name)
-    pid = pids_of(broker)[2]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(broker, 2):
         began = time.monotonic()
         done = run_sluice("stat", "-q", "-b", broker.url)
         assert time.monotonic() - began < 40
@@ -159,8 +155,6 @@ def test_a_stopped_cell_is_said_and_the_rest_is_shown(start_broker: StartBroker)
         stop = run_sluice("producers", "stop", "kept.#", "-b", broker.url)
         assert stop.returncode == 1
         assert "done in cells 0, 1 only; cell 2: " in stop.stderr
-    finally:
-        os.kill(pid, signal.SIGCONT)
     told = sluice(broker, "producers", "stop", "kept.#")
     assert all(name in told for name in names)
     wait_for_cell(broker, 1, kill_cell(broker, 1))
