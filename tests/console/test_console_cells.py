@@ -10,18 +10,17 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from tests.console.world import PATIENCE_S, Api, Clients, Open, confirm, consumed, filled
-from tests.wire.cells import names_in, stopped
+from tests.wire.cells import ARGS, CELLS, names_in, one_in_each, stopped
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
-CELLS = 3
 POLICIES = "policies: [{match: 'full.*', flow_stop_count: 5}]\n"
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ("--cells", str(CELLS)))
+    broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ARGS)
     broker.settle()
     api = Api(broker)
     wait_until(lambda: api("/broker")["absent"] == {}, PATIENCE_S, "all cells to answer", 0.1)
@@ -40,10 +39,6 @@ def workers(running: RunningBroker) -> Iterator[Clients]:
     started = Clients(running)
     yield started
     started.close()
-
-
-def one_in_each(begin: str) -> list[str]:
-    return [names_in(cell, CELLS, 1, begin)[0] for cell in range(CELLS)]
 
 
 def test_queues_of_all_cells_stand_in_one_list(look: Open, running: RunningBroker, everywhere: Api) -> None:

@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from proton.utils import BlockingConnection
 from broker.client.request import Management
 from broker.server.cells.directory import heaviest
 from broker.server.cells.place import VARIABLE
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.apiclient import Api
+from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 
 CELLS = 3
 ARGS = ("--cells", str(CELLS))
@@ -98,6 +100,30 @@ def names_in(cell: int, cells: int, count: int, begin: str = "orders") -> list[s
     """Return names of queues that belong to a cell."""
     numbered = (f"{begin}.{number}" for number in range(count * cells * 20))
     return [name for name in numbered if heaviest(name, cells) == cell][:count]
+
+
+def one_in_each(begin: str) -> list[str]:
+    """Return the name of a queue for each cell."""
+    return [names_in(cell, CELLS, 1, begin)[0] for cell in range(CELLS)]
+
+
+def settle(broker: RunningBroker) -> None:
+    """Have all cells loaded what they answer over HTTP with."""
+    api = Api(broker)
+    wait_until(
+        lambda: api.call("GET", "/broker").body.get("absent", {"": ""}) == {},
+        START_SECONDS,
+        "all cells to answer",
+        0.1,
+    )
+
+
+def page(broker: RunningBroker, path: str) -> tuple[int, str]:
+    """Return the status and text of any page but the API's."""
+    with closing(HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 @pytest.fixture(scope="module")

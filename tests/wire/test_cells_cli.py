@@ -13,14 +13,12 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.wire.cells import kill_cell, names_in, stopped, wait_for_cell
+from tests.wire.cells import ARGS, CELLS, kill_cell, names_in, one_in_each, stopped, wait_for_cell
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.forked import run_sluice
 
 pytestmark = pytest.mark.wire
 
-CELLS = 3
-ARGS = ("--cells", str(CELLS))
 POLICIES = "policies: [{match: 'full.*', flow_stop_count: 1}]\n"
 
 
@@ -37,10 +35,6 @@ def sluice(broker: RunningBroker, *words: str) -> str:
     done = run_sluice(*words, "-b", broker.url)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def one_in_each(begin: str) -> list[str]:
-    return [names_in(cell, CELLS, 1, begin)[0] for cell in range(CELLS)]
 
 
 def visit(broker: RunningBroker, name: str) -> None:

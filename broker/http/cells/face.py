@@ -11,6 +11,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from broker.http.cells.call import CellAnswer, CellCall, CellSilentError, answered
+from broker.http.cells.merging import encoded
 from broker.http.cells.neighbour import CellClient, serve
 from broker.http.cells.routing import CellNames
 from broker.http.server.relayed import RelayedSockets
@@ -133,6 +134,4 @@ class CellsFace:
 
 def refused(status: int, reason: str) -> CellAnswer:
     """Return a refusal as the API writes it."""
-    from broker.http.cells.merging import encoded
-
     return CellAnswer(status, encoded({"error": reason}), {"content-type": "application/json"})

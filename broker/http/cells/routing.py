@@ -73,7 +73,7 @@ TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a request is answered. ``cell`` is the one that is asked, None where others are or it isn't known.
+    """How a request is answered. ``cell`` is the one that is asked, None where several are or it isn't known.
 
     ``path`` and ``query`` are what the cells are asked; ``name`` is the name or id in the path.
     """
@@ -100,6 +100,7 @@ def planned(method: str, path: str, search: str, directory: CellNames) -> Plan:
         query.setdefault(key, []).append(value)
     said = query.pop(CELL, None)
     cell = None if said is None else directory.number(said[-1])
+    is_said = said is not None
     for key in ("node", "topic"):
         if key in query and path != f"{PREFIX}/live":
             named, rest = directory.split(query[key][-1])
@@ -111,10 +112,10 @@ def planned(method: str, path: str, search: str, directory: CellNames) -> Plan:
         named, rest = directory.split(name)
         if named is not None:
             path = path[: begin + len(PREFIX)] + quote(rest, safe="") + path[end + len(PREFIX) :]
-            cell, name, said = named, rest, [""]
+            cell, name, is_said = named, rest, True
         elif cell is None and row.how == OWNER:
             cell = directory.cell_of(name)
-    return Plan(row.how, path, query, row.by, cell, name, said is not None)
+    return Plan(row.how, path, query, row.by, cell, name, is_said)
 
 
 def _found(method: str, path: str) -> tuple[PlanRow, int, int]:
