@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from heapq import merge
 from typing import Any
@@ -80,14 +81,28 @@ def levels(said: Said) -> Row:
 
 
 def history(said: Said) -> Row:
-    """Add up what came in and went out, second by second, as far back as all cells remember."""
-    by_second: dict[int, Row] = {}
-    for each in said.values():
-        for row in each["rows"]:
-            at = by_second.setdefault(round(row["time"]), {"time": row["time"], "rate_in": 0, "rate_out": 0})
-            at["rate_in"] = round(at["rate_in"] + row["rate_in"], 3)
-            at["rate_out"] = round(at["rate_out"] + row["rate_out"], 3)
-    return {"interval_s": 1, "rows": [row for _, row in sorted(by_second.items())]}
+    """Add up what came in and went out, second by second, as far back as any cell remembers.
+
+    Cells look at different moments of a second: to each row of the cell that remembers most the nearest one
+    of every other cell is added, none where that is more than a second away.
+    """
+    base = max(said, key=lambda cell: len(said[cell]["rows"]))
+    others = [said[cell]["rows"] for cell in said if cell != base and said[cell]["rows"]]
+    times = [[row["time"] for row in rows] for rows in others]
+    found = []
+    for row in said[base]["rows"]:
+        near = [rows[_nearest(at, row["time"])] for rows, at in zip(others, times, strict=True)]
+        added = [row, *(each for each in near if abs(each["time"] - row["time"]) <= 1)]
+        rates = {name: round(sum(each[name] for each in added), 3) for name in ("rate_in", "rate_out")}
+        found.append({"time": row["time"], **rates})
+    return {"interval_s": 1, "rows": found}
+
+
+def _nearest(times: list[float], time: float) -> int:
+    """Return the place of the nearest of these, which rise."""
+    after = bisect_left(times, time)
+    around = (at for at in (after - 1, after) if 0 <= at < len(times))
+    return min(around, key=lambda at: abs(times[at] - time))
 
 
 def events(said: Said, count: int) -> list[Row]:

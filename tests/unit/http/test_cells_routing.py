@@ -136,3 +136,12 @@ def test_the_history_is_added_up_second_by_second() -> None:
     other = {"rows": [{"time": 11.2, "rate_in": 3.0, "rate_out": 1.0}]}
     found = merging.history({0: rows, 1: other})["rows"]
     assert [(row["rate_in"], row["rate_out"]) for row in found] == [(1.0, 0.5), (5.0, 1.0)]
+
+
+def test_a_cell_that_looks_between_two_seconds_is_counted_once_in_each() -> None:
+    steady = {"rows": [{"time": 10.0 + second, "rate_in": 1.0, "rate_out": 0} for second in range(10)]}
+    # Now a little before the middle, now a little behind it.
+    moments = [9.5 + second + (0.02 if second % 2 else -0.02) for second in range(10)]
+    between = {"rows": [{"time": moment, "rate_in": 1.0, "rate_out": 0} for moment in moments]}
+    found = merging.history({0: steady, 1: between, 2: {"rows": []}})["rows"]
+    assert [row["rate_in"] for row in found] == [2.0] * 10
