@@ -58,6 +58,13 @@ def test_why_says_from_which_cell_a_passed_on_producer_has_no_credit(cells: Runn
     assert "from cell 2" in sluice(cells, "why", there.link.name)
     [answer] = json.loads(sluice(cells, "why", there.link.name, "--json"))
     assert answer["node"] == third
+    # By its id too, which bears its cell.
+    rows = json.loads(sluice(cells, "stat", "-f", "--json"))["senders"]
+    [identity] = [row["identity"] for row in rows if row["node"] == third]
+    assert identity.startswith("2:c")
+    told = sluice(cells, "why", identity)
+    assert f"at '{third}' has no credit from cell 2" in told
+    assert "Beyond what it holds it gets the least of" in told
     # A link of a connection that is in the node's own cell isn't passed on.
     local = BlockingConnection(cells.url, timeout=10)
     local.create_sender(second).send(Message("x"))

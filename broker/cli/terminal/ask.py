@@ -21,7 +21,8 @@ OF_EACH_CELL = ("policy",)
 # Operations that are about all cells, by the list in their answers.
 EVERYWHERE = {"stop-producers": "nodes", "start-producers": "nodes", "apply": "changed"}
 CELL = "cell"
-# Of clients and links: what each cell counts for itself.
+# Kinds whose ids each cell counts for itself, and where rows of these have such an id.
+OF_CLIENTS = ("connection", "session", "link")
 IDS = ("identity", "connection")
 
 Row = dict[str, object]
@@ -46,10 +47,10 @@ def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[R
     found = _rows_in(management, kind, attributes)
     others = [] if kind in OF_EACH_CELL else management.others()
     if others:
-        found = _of_cell(management.own_cell, found)
+        found = _of_cell(management.own_cell, kind, found)
     for cell in others:
         with _noted(cell):
-            found += _of_cell(cell, management.ask_at(cell, lambda at: _rows_in(at, kind, attributes)))
+            found += _of_cell(cell, kind, management.ask_at(cell, lambda at: _rows_in(at, kind, attributes)))
     return found
 
 
@@ -80,14 +81,17 @@ def each(management: Management, name: str, /, **arguments: object) -> dict[int,
     out. Of one that can't be asked there is nothing, which is said on standard error.
     """
     found, faults = management.call_each(name, BROKER, arguments)
-    others = [(cell, fault) for cell, fault in faults.items() if not isinstance(fault, NotFoundError)]
     if not found:
-        # The one cell to which such a name belongs has the word, unless another couldn't be asked.
-        own = (fault for fault in faults.values() if not isinstance(fault, ElsewhereError))
-        raise next((fault for _, fault in others), next(own))
-    for cell, fault in others:
-        _note(cell, fault)
+        # A cell that couldn't be asked may know it; else the one to which such a name belongs has the word.
+        raise min(faults.values(), key=_how_unknown)
+    for cell, fault in faults.items():
+        if not isinstance(fault, NotFoundError):
+            _note(cell, fault)
     return {cell: fields(response.body) for cell, response in found.items()}
+
+
+def _how_unknown(fault: SluiceError) -> int:
+    return isinstance(fault, NotFoundError) + isinstance(fault, ElsewhereError)
 
 
 def of_client(management: Management, identity: str) -> tuple[Management, str]:
@@ -104,10 +108,9 @@ def of_client(management: Management, identity: str) -> tuple[Management, str]:
     return management, identity
 
 
-def _of_cell(cell: int, found: list[Row]) -> list[Row]:
+def _of_cell(cell: int, kind: str, found: list[Row]) -> list[Row]:
     """Rows with their cell, which ids of clients and their links bear too."""
-    is_of_clients = bool(found) and "container" in found[0]
-    ids = [name for name in IDS if is_of_clients and name in found[0]]
+    ids = [name for name in IDS if kind in OF_CLIENTS and found and name in found[0]]
     return [{**row, **{name: f"{cell}:{row[name]}" for name in ids}, CELL: cell} for row in found]
 
 
@@ -147,13 +150,13 @@ def first(
     found, total = _first_in(management, kind, attributes, count, sort, pattern)
     others = management.others()
     if others:
-        found = _of_cell(management.own_cell, found)
+        found = _of_cell(management.own_cell, kind, found)
     for cell in others:
         with _noted(cell):
             more, there = management.ask_at(
                 cell, lambda at: _first_in(at, kind, attributes, count, sort, pattern)
             )
-            found, total = found + _of_cell(cell, more), total + there
+            found, total = found + _of_cell(cell, kind, more), total + there
     return found, total
 
 

@@ -7,12 +7,18 @@ something waits or not.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from broker.cli.terminal import arguments, ask, table
 from broker.cli.terminal.printable import printable
 
+if TYPE_CHECKING:
+    from broker.client.request import Management
+
+# Over several cells a link's id bears its cell.
+LINK_OF_CELL = re.compile(r"\d+:c\d+\.\d+")
 EXAMPLES = (
     ("sluice why orders", "who waits there, and what would free it"),
     ("sluice why", "everybody who waits"),
@@ -31,15 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """One sentence a line."""
     with ask.connect(args) as management:
-        asked = {} if args.address is None else {"address": args.address}
-        found = ask.each(management, "why", **asked)
-    answers = [answer for each in found.values() for answer in cast("list[ask.Row]", each["answers"])]
+        address, answers = _answers(management, args.address)
     if args.json:
         print(table.as_json(answers))
     else:
-        lines = [printable(line) for answer in answers for line in _lines(answer, args.address)]
+        lines = [printable(line) for answer in answers for line in _lines(answer, address)]
         print("\n".join(lines) or "No producer waits and no consumer is held up.")
     return 0
+
+
+def _answers(management: Management, address: str | None) -> tuple[str | None, list[ask.Row]]:
+    """Return the address as the cells know it, and what they answer about it."""
+    if address is not None and LINK_OF_CELL.fullmatch(address) and ask.cells(management) > 1:
+        there, address = ask.of_client(management, address)
+        found = [ask.operation(there, "why", address=address)]
+    else:
+        asked = {} if address is None else {"address": address}
+        found = list(ask.each(management, "why", **asked).values())
+    return address, [answer for each in found for answer in cast("list[ask.Row]", each["answers"])]
 
 
 def _lines(answer: ask.Row, asked: str | None) -> Iterator[str]:
