@@ -10,7 +10,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from tests.console.world import PATIENCE_S, Api, Clients, Open, confirm, consumed, filled
-from tests.wire.cells import ARGS, CELLS, names_in, one_in_each, stopped
+from tests.wire.cells import ARGS, CELLS, let_stand_still, names_in, one_in_each, stopped
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -20,7 +20,9 @@ POLICIES = "policies: [{match: 'full.*', flow_stop_count: 5}]\n"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ARGS)
+    with pytest.MonkeyPatch.context() as patch:
+        let_stand_still(patch)
+        broker = RunningBroker(tmp_path_factory.mktemp("cells"), "", POLICIES, ARGS)
     broker.settle()
     api = Api(broker)
     wait_until(lambda: api("/broker")["absent"] == {}, PATIENCE_S, "all cells to answer", 0.1)

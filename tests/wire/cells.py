@@ -64,6 +64,14 @@ def kill_cell(broker: RunningBroker, cell: int) -> int:
     return pid
 
 
+def let_stand_still(patch: pytest.MonkeyPatch) -> None:
+    """Have supervisors that are started from now on wait for a silent cell as long as a test may take.
+
+    They take that time from the service manager's watchdog (WATCHDOG_USEC, sd_notify(3)).
+    """
+    patch.setenv("WATCHDOG_USEC", "180000000")
+
+
 @contextmanager
 def stopped(broker: RunningBroker, cell: int) -> Iterator[None]:
     """Let a cell stand still while the block runs: it accepts nobody and answers nothing."""

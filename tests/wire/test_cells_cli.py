@@ -13,7 +13,16 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.wire.cells import ARGS, CELLS, kill_cell, names_in, one_in_each, stopped, wait_for_cell
+from tests.wire.cells import (
+    ARGS,
+    CELLS,
+    kill_cell,
+    let_stand_still,
+    names_in,
+    one_in_each,
+    stopped,
+    wait_for_cell,
+)
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.forked import run_sluice
 
@@ -139,7 +148,10 @@ def test_events_to_come_are_of_all_cells(cells: RunningBroker) -> None:
         reader.join(10)
 
 
-def test_a_stopped_cell_is_said_and_the_rest_is_shown(start_broker: StartBroker) -> None:
+def test_a_stopped_cell_is_said_and_the_rest_is_shown(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_stand_still(monkeypatch)
     broker = start_broker(args=ARGS)
     names = one_in_each("kept")
     for name in names:

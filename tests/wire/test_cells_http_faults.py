@@ -14,7 +14,17 @@ from proton.utils import BlockingConnection
 
 from tests.wire import people
 from tests.wire.apiclient import Answered, Api
-from tests.wire.cells import ARGS, CELLS, kill_cell, one_in_each, page, settle, stopped, wait_for_cell
+from tests.wire.cells import (
+    ARGS,
+    CELLS,
+    kill_cell,
+    let_stand_still,
+    one_in_each,
+    page,
+    settle,
+    stopped,
+    wait_for_cell,
+)
 from tests.wire.conftest import START_SECONDS, StartBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -35,7 +45,10 @@ def eventually(api: Api, method: str, path: str, body: object = None) -> Any:
     return answers[-1].body
 
 
-def test_a_cell_that_is_stopped_is_left_out_and_said(start_broker: StartBroker) -> None:
+def test_a_cell_that_is_stopped_is_left_out_and_said(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_stand_still(monkeypatch)
     broker = start_broker(args=ARGS)
     settle(broker)
     api = Api(broker)
