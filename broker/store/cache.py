@@ -364,8 +364,11 @@ class CacheStore(PrefixStore):
             for source in sources:
                 copied = 0
                 for data, at, end in source.stretches:
+                    place = 0
                     while True:
-                        at, count = copy_live(data, at, end, source.extents, self._shelves, into, most_bytes)
+                        at, place, count = copy_live(
+                            data, at, end, source.extents, self._shelves, into, most_bytes, place
+                        )
                         copied += count
                         if at >= end:
                             break

@@ -26,8 +26,9 @@ from broker.store.records import crc32c
 
 # The file in a data directory.
 DIRECTORY = "directory.mdb"
-# With 3 a group may have copies, which a broker of before passes over: it must not open such a directory.
-VERSION = 3
+# With 3 a group may have copies, with 4 lists of copies and of what is done with, and logs may share a page. A
+# broker of before passes over them: it must not open such a directory.
+VERSION = 4
 OLDEST_VERSION = 2
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30

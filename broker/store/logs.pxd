@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from broker.store.records cimport Buffer, Head
+from broker.store.records cimport Buffer, Head, Ranges
 from broker.store.port cimport QueueLog, Store
 from broker.store.journal cimport Journal
 
@@ -28,7 +28,10 @@ cdef class DiskQueueLog(QueueLog):
     cdef Extent latest, hint
 
     cdef Extent extent_of(self, long seq)
-    cdef object take_in(self, const Head *head, long nbytes)
+    cdef object take_message(self, long seq, long nbytes)
+    cdef Extent known(self, long seq)
+    cdef object take_update(self, const Head *head)
+    cdef object take_forgotten(self, long seq, long nbytes)
 
 cdef class Shelves(Store):
     cdef Buffer buffer
@@ -39,7 +42,16 @@ cdef class Shelves(Store):
     cdef public object tap
     cdef bytes kept_data
     cdef long kept_at
+    # Other places of the last message, with what is the same in all of them; lists that later ones may refer to.
+    cdef Ranges copies
+    cdef long copies_flags, copies_deliveries, copies_expire_ms, unwritten, next_list
+    cdef list lists
+    # Messages that are done with in the open group.
+    cdef Ranges forgotten
 
     cdef object keep(self, long node, long seq, long flags, long delivery_count, long expires_ms, bytes data)
-    cdef object seal_for_tap(self)
+    cdef object close_copies(self)
+    cdef object write_open(self)
+    cdef object end_group(self)
+    cdef object seal_for_tap(self, long unwritten)
     cdef object group_closed(self, long size)

@@ -70,7 +70,8 @@ def copy_live(
     shelves: dict[int, DiskQueueLog],
     into: Buffer,
     most: int,
-) -> tuple[int, int]: ...
+    place: int = 0,
+) -> tuple[int, int, int]: ...
 def live_records(
     data: bytes,
     start: int,

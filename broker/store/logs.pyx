@@ -3,30 +3,32 @@
 All of it belongs to the thread that owns the store; only sealed groups leave it, through the journal.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from broker.store.records cimport HEAD_BYTES, Buffer, Head, chained, next_record, original
-from broker.store.records import COPY, FORGET, MESSAGE, STREAM, UPDATE, DamagedRecord
+from broker.store.records cimport HEAD_BYTES, Buffer, Head, Range, Ranges, chained, is_sound, next_record, original
+from broker.store.records import COPIES, COPY, FORGET, FORGOTTEN, MESSAGE, STREAM, UPDATE, DamagedRecord
 from broker.store.port cimport QueueLog, Store
 from broker.store.port import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE, RECORD_COPY = COPY
-cdef int RECORD_STREAM = STREAM
-cdef int FIRST_KIND = MESSAGE, LAST_KIND = COPY
+cdef int RECORD_STREAM = STREAM, RECORD_COPIES = COPIES, RECORD_FORGOTTEN = FORGOTTEN
+cdef int FIRST_KIND = MESSAGE, LAST_KIND = FORGOTTEN
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
 cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
 
 # A new group goes to the next file where less than this is left of the present one; a group that
 # turns out larger makes its file longer.
 cdef long MARGIN_BYTES = 1 << 18
-# A COPY says in 32 bits where its payload is.
-cdef long FARTHEST_BACK = (1 << 32) - 1
+# A COPY says in 32 bits where its payload is; a COPIES is written a little later than it begins.
+cdef long FARTHEST_BACK = 1 << 31
+# Lists of places in the open group that later messages may refer to: of as many topics at a time.
+cdef long LISTS = 8
 
 
 cdef class Extent:
@@ -165,6 +167,8 @@ cdef class DiskQueueLog(QueueLog):
         if extent.place is not None:
             extent.changed = True
             self.store.touched.add(self)
+        # The message may be one of those.
+        self.store.close_copies()
         self.store.buffer.add(RECORD_UPDATE, self.id, seq, flags, delivery_count, 0, b"")
         self.store.open_records += 1
 
@@ -181,41 +185,45 @@ cdef class DiskQueueLog(QueueLog):
             self.store.touched.add(self)
         if self.updates:
             self.updates.pop(seq, None)
-        # The size stands where a message's expiry would, so that replay can count what a page still has.
-        self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, nbytes, b"")
+        self.store.forgotten.add(self.id, seq, nbytes)
         self.store.open_records += 1
 
-    cdef object take_in(self, const Head *head, long nbytes):
-        """A record of a message of ``nbytes``, from a group that another store sealed: the same as above but
-        for the record.
-        """
-        cdef Extent extent
-        cdef long seq = head.seq
-        if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
-            extent = self.latest
-            if extent is None or extent.file != self.store.file:
-                extent = Extent(seq, self.store.file)
-                self.latest = extent
-                self.extents.append(extent)
-            extent.grow(seq)
-            extent.nbytes += nbytes
-            self.last_seq = max(self.last_seq, seq)
-            self.changed = True
-            return
-        extent = self.hint
+    # What follows takes in records from a group that another store sealed: the same as above but for the record.
+
+    cdef object take_message(self, long seq, long nbytes):
+        cdef Extent extent = self.latest
+        if extent is None or extent.file != self.store.file:
+            extent = Extent(seq, self.store.file)
+            self.latest = extent
+            self.extents.append(extent)
+        extent.grow(seq)
+        extent.nbytes += nbytes
+        self.last_seq = max(self.last_seq, seq)
+        self.changed = True
+
+    cdef Extent known(self, long seq):
+        """The extent of a message that is changed; None if it isn't live."""
+        cdef Extent extent = self.hint
         if extent is None or not extent.holds(seq):
             extent = self.extent_of(seq)
             if extent is None:
-                return
+                return None
             self.hint = extent
         if extent.place is not None:
             self.store.touched.add(self)
             extent.changed = True
-        if head.kind == RECORD_UPDATE:
-            self.updates[seq] = (head.flags, head.delivery_count)
+        return extent
+
+    cdef object take_update(self, const Head *head):
+        if self.known(head.seq) is not None:
+            self.updates[head.seq] = (head.flags, head.delivery_count)
+
+    cdef object take_forgotten(self, long seq, long nbytes):
+        cdef Extent extent = self.known(seq)
+        if extent is None:
             return
         extent.drop(seq)
-        extent.nbytes -= <long>head.expires_ms
+        extent.nbytes -= nbytes
         if self.updates:
             self.updates.pop(seq, None)
 
@@ -270,47 +278,111 @@ cdef class Shelves(Store):
         Store.__init__(self)
         self.buffer = Buffer()
         self.touched = set()
+        self.copies = Ranges()
+        self.forgotten = Ranges()
+        self.lists = [Ranges() for _ in range(LISTS)]
 
     cdef object keep(self, long node, long seq, long flags, long delivery_count, long expires_ms, bytes data):
-        """A message, in the open group; what a topic gives to several of its subscriptions is written once."""
+        """A message, in the open group; what a topic gives to several of its subscriptions is written once.
+
+        All of them but the first one wait in ``copies``, to stand in one record.
+        """
         cdef long at = self.buffer.size
         if data is self.kept_data and at - self.kept_at <= FARTHEST_BACK:
-            self.buffer.add_copy(node, seq, flags, delivery_count, expires_ms, at - self.kept_at)
+            if self.copies.count > 0 and (flags != self.copies_flags or delivery_count != self.copies_deliveries
+                                          or expires_ms != self.copies_expire_ms):
+                self.close_copies()
+            self.copies_flags = flags
+            self.copies_deliveries = delivery_count
+            self.copies_expire_ms = expires_ms
+            self.copies.place(node, seq)
         else:
+            if self.copies.count > 0:
+                self.close_copies()
+                at = self.buffer.size
             self.buffer.add(RECORD_MESSAGE, node, seq, flags, delivery_count, expires_ms, data)
             self.kept_data = data
             self.kept_at = at
         self.open_records += 1
 
+    cdef object close_copies(self):
+        """Write the record of the other messages that have the last one's payload, if there are any."""
+        cdef Ranges copies = self.copies, known
+        cdef long at = self.buffer.size, back = at - self.kept_at, i
+        cdef int64_t step
+        if copies.count == 0:
+            return
+        # As much of a file as each in a record of its own: a start has all of a file's messages in memory.
+        self.unwritten += HEAD_BYTES * (copies.count - 1)
+        if copies.count == 1:
+            self.buffer.add_copy(copies.items[0].node, copies.items[0].seq, self.copies_flags,
+                                 self.copies_deliveries, self.copies_expire_ms, back)
+            copies.count = 0
+            return
+        for i in range(LISTS):
+            known = self.lists[i]
+            step = copies.step_from(known)
+            if step >= 0 and at - known.at <= FARTHEST_BACK:
+                self.buffer.add_copies(copies, self.copies_flags, self.copies_deliveries, self.copies_expire_ms,
+                                       back, at - known.at, step)
+                copies.count = 0
+                return
+        self.buffer.add_copies(copies, self.copies_flags, self.copies_deliveries, self.copies_expire_ms, back, 0, 0)
+        copies.at = at
+        known = self.lists[self.next_list]
+        self.lists[self.next_list] = copies
+        self.next_list = (self.next_list + 1) % LISTS
+        known.count = 0
+        self.copies = known
+
+    cdef object write_open(self):
+        """Write what waits to stand together with more of its kind."""
+        cdef Ranges forgotten = self.forgotten
+        self.close_copies()
+        if forgotten.count == 0:
+            return
+        if forgotten.count == 1 and forgotten.items[0].count == 1:
+            # The size stands where a message's expiry would, so that replay can count what a page still has.
+            self.buffer.add(RECORD_FORGET, forgotten.items[0].node, forgotten.items[0].seq, 0, 0,
+                            forgotten.items[0].nbytes, b"")
+        else:
+            self.buffer.add_forgotten(forgotten)
+        forgotten.count = 0
+
+    cdef object end_group(self):
+        """No later record refers to those of the group; a message's bytes may be another's by then."""
+        cdef Ranges known
+        self.kept_data = None
+        for known in self.lists:
+            known.count = 0
+        self.unwritten = 0
+
     def record(self, int kind, long node, long seq, bytes payload):
         """Something else than a message, in the open group."""
+        self.write_open()
         self.buffer.add(kind, node, seq, 0, 0, 0, payload)
         self.open_records += 1
 
     cpdef object seal(self):
-        cdef long size = self.buffer.size, count = self.buffer.count
-        cdef uint64_t chain = self.buffer.chain
+        cdef long size, count, unwritten
+        cdef uint64_t chain
+        self.write_open()
+        size, count, chain, unwritten = self.buffer.size, self.buffer.count, self.buffer.chain, self.unwritten
         if count == 0:
             return
+        self.end_group()
+        self.open_records = 0
         if self.tap is not None:
-            self.seal_for_tap()
+            self.seal_for_tap(unwritten)
             return
         self.journal.push(self.buffer.release(), size, self.group, count, self.file, chain)
-        self.group += 1
-        self.open_records = 0
-        self.kept_data = None
-        self.idle_dirty = True
-        self.file_used += group_bytes(size)
-        if self.file_used > self.file_bytes - MARGIN_BYTES:
-            self.next_file()
+        self.group_closed(size + unwritten)
 
-    cdef object seal_for_tap(self):
+    cdef object seal_for_tap(self, long unwritten):
         cdef long number = self.group, count = self.buffer.count, file = self.file
         cdef uint64_t chain = self.buffer.chain
         cdef bytes data = self.buffer.take()
-        self.open_records = 0
-        self.kept_data = None
-        self.group_closed(PyBytes_GET_SIZE(data))
+        self.group_closed(PyBytes_GET_SIZE(data) + unwritten)
         self.tap(number, data, count, file, chain)
 
     cdef object group_closed(self, long size):
@@ -341,16 +413,48 @@ cdef class Shelves(Store):
         """
         cdef const char *bytes_at = PyBytes_AS_STRING(data)
         cdef const Head *head
-        cdef long at = 0, end = PyBytes_GET_SIZE(data), node = -1
+        cdef const Range *item
+        cdef long at = 0, end = PyBytes_GET_SIZE(data), node = -1, unwritten = 0, i, number, nbytes, share
         cdef DiskQueueLog shelf = None
+        cdef Ranges ranges = Ranges()
         while at < end:
             head = <const Head *>(bytes_at + at)
-            if head.kind <= RECORD_UPDATE or head.kind == RECORD_COPY:
+            if head.kind == RECORD_COPIES:
+                require(bytes_at, at, ranges)
+                nbytes = payload_bytes(bytes_at, at)
+                for i in range(ranges.count):
+                    item = &ranges.items[i]
+                    if item.node != node:
+                        node = item.node
+                        shelf = shelves.get(node)
+                    if shelf is not None:
+                        shelf.take_message(item.seq + head.seq, nbytes)
+                unwritten += HEAD_BYTES * (ranges.count - 1)
+            elif head.kind == RECORD_FORGOTTEN:
+                require(bytes_at, at, ranges)
+                for i in range(ranges.count):
+                    item = &ranges.items[i]
+                    node = item.node
+                    shelf = shelves.get(node)
+                    if shelf is None:
+                        continue
+                    nbytes = item.nbytes
+                    for number in range(<long>item.count):
+                        share = nbytes // (<long>item.count - number)
+                        nbytes -= share
+                        shelf.take_forgotten(item.seq + number, share)
+            elif head.kind <= RECORD_UPDATE or head.kind == RECORD_COPY:
                 if head.node != node:
                     node = head.node
                     shelf = shelves.get(node)
-                if shelf is not None:
-                    shelf.take_in(head, payload_bytes(bytes_at, at))
+                if shelf is None:
+                    pass
+                elif head.kind == RECORD_UPDATE:
+                    shelf.take_update(head)
+                elif head.kind == RECORD_FORGET:
+                    shelf.take_forgotten(head.seq, head.expires_ms)
+                else:
+                    shelf.take_message(head.seq, payload_bytes(bytes_at, at))
             elif head.kind == RECORD_STREAM:
                 streamed(head.node, head.seq, head.expires_ms,
                          PyBytes_FromStringAndSize(bytes_at + at + HEAD_BYTES, head.length))
@@ -360,17 +464,24 @@ cdef class Shelves(Store):
                 node = -1
             at += HEAD_BYTES + ((head.length + 7) & ~<long>7)
         self.push_group(self.group, data, records, self.file, chain)
-        self.group_closed(end)
+        self.group_closed(end + unwritten)
 
     def next_file(self):
         """The next group goes to the next file."""
         raise NotImplementedError
 
 
+cdef object require(const char *data, long at, Ranges ranges):
+    """DamagedRecord unless what the record refers to is there; ``ranges`` has its list, if it has one."""
+    if not is_sound(data, at, ranges):
+        raise DamagedRecord(at)
+
+
 cdef long payload_at(const char *data, long at) except -1:
     """Where the record begins that has the payload of the message at ``at``. DamagedRecord."""
     cdef long of = at
-    if (<const Head *>(data + at)).kind == RECORD_COPY:
+    cdef int kind = (<const Head *>(data + at)).kind
+    if kind == RECORD_COPY or kind == RECORD_COPIES:
         of = original(data, at)
         if of < 0:
             raise DamagedRecord(at)
@@ -383,34 +494,46 @@ cdef long payload_bytes(const char *data, long at) except -1:
 
 
 def live_records(bytes data, long start, long end, dict extents, dict updates, object emit):
-    """Copy a group's live messages to where they belong: ``emit(shelf id)`` gives the Buffer of a shelf's page.
+    """Copy a group's live messages to where they belong: ``emit(shelf id, ...)`` gives the Buffer of a shelf's page.
 
     ``extents``: by shelf id, the live messages of this file; ``updates`` by (shelf id, sequence number).
     The records were verified by whoever found the group.
     """
     cdef const char *bytes_at = PyBytes_AS_STRING(data)
     cdef const Head *head
-    cdef Extent extent
-    cdef Buffer into
-    cdef long following, of, length
+    cdef long following, i
+    cdef Ranges ranges = Ranges()
     while start < end:
         head = <const Head *>(bytes_at + start)
         following = start + HEAD_BYTES + ((head.length + 7) & ~<long>7)
         if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
-            extent = extents.get(head.node)
-            if extent is not None and extent.holds(head.seq):
-                of = payload_at(bytes_at, start)
-                length = (<const Head *>(bytes_at + of)).length
-                into = emit(head.node, head.seq, HEAD_BYTES + ((length + 7) & ~<long>7), length)
-                update = updates.get((head.node, head.seq)) if updates else None
-                if update is not None:
-                    into.add(RECORD_MESSAGE, head.node, head.seq, head.flags | <int>update[0], update[1],
-                             head.expires_ms, PyBytes_FromStringAndSize(bytes_at + of + HEAD_BYTES, length))
-                elif of != start:
-                    into.expand(bytes_at, start, of)
-                else:
-                    into.copy(bytes_at + start, following - start)
+            live_record(bytes_at, start, head.node, head.seq, extents, updates, emit)
+        elif head.kind == RECORD_COPIES:
+            require(bytes_at, start, ranges)
+            for i in range(ranges.count):
+                live_record(bytes_at, start, ranges.items[i].node, ranges.items[i].seq + head.seq, extents,
+                            updates, emit)
         start = following
+
+
+cdef object live_record(const char *data, long at, long node, long seq, dict extents, dict updates, object emit):
+    cdef const Head *head = <const Head *>(data + at)
+    cdef Extent extent = extents.get(node)
+    cdef Buffer into
+    cdef long of, length
+    if extent is None or not extent.holds(seq):
+        return
+    of = payload_at(data, at)
+    length = (<const Head *>(data + of)).length
+    into = emit(node, seq, HEAD_BYTES + ((length + 7) & ~<long>7), length)
+    update = updates.get((node, seq)) if updates else None
+    if update is not None:
+        into.add(RECORD_MESSAGE, node, seq, head.flags | <int>update[0], update[1],
+                 head.expires_ms, PyBytes_FromStringAndSize(data + of + HEAD_BYTES, length))
+    elif of != at:
+        into.expand(data, at, of, node, seq)
+    else:
+        into.copy(data + at, HEAD_BYTES + ((length + 7) & ~<long>7))
 
 
 def scan_group(bytes data):
@@ -422,12 +545,13 @@ def scan_group(bytes data):
     cdef const Head *head
     cdef long at = 0, end = PyBytes_GET_SIZE(data), following, records = 0, last = 0
     cdef uint64_t chain = 0
+    cdef Ranges ranges = Ranges()
     while at < end:
         following = next_record(bytes_at, at, end)
         head = <const Head *>(bytes_at + at)
         if following < 0 or head.kind < FIRST_KIND or head.kind > LAST_KIND:
             raise DamagedRecord(at)
-        payload_at(bytes_at, at)
+        require(bytes_at, at, ranges)
         chain = chained(chain, head.checksum)
         records += 1
         last = at
@@ -441,51 +565,80 @@ def spans_too_far(bytes data, dict shelves, long file, long most):
     """
     cdef const char *bytes_at = PyBytes_AS_STRING(data)
     cdef const Head *head
-    cdef long at = 0, end = PyBytes_GET_SIZE(data), node = -1
-    cdef DiskQueueLog shelf = None
+    cdef long at = 0, end = PyBytes_GET_SIZE(data), i
+    cdef Ranges ranges = Ranges()
     while at < end:
         head = <const Head *>(bytes_at + at)
         if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
-            if head.node != node:
-                node = head.node
-                shelf = shelves.get(node)
-            if (shelf is not None and shelf.latest is not None and shelf.latest.file == file
-                    and <long>head.seq - shelf.latest.first > most):
+            if is_too_far(head.node, head.seq, shelves, file, most):
                 return True
+        elif head.kind == RECORD_COPIES:
+            require(bytes_at, at, ranges)
+            for i in range(ranges.count):
+                if is_too_far(ranges.items[i].node, ranges.items[i].seq + head.seq, shelves, file, most):
+                    return True
         at += HEAD_BYTES + ((head.length + 7) & ~<long>7)
     return False
 
 
-def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buffer into, long most):
+cdef bint is_too_far(long node, long seq, dict shelves, long file, long most) except -1:
+    cdef DiskQueueLog shelf = shelves.get(node)
+    return (shelf is not None and shelf.latest is not None and shelf.latest.file == file
+            and seq - shelf.latest.first > most)
+
+
+def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buffer into, long most, long place=0):
     """Append live messages of a range of verified records, each with what was noted of it since it was kept.
 
     ``extents``: by shelf id, what is live of this page or file; ``shelves`` the queue logs by their numbers.
-    It stops before the record with which ``into`` would have more than ``most`` bytes, unless that would be
-    its first. The answer: where it stopped, and how many messages it copied.
+    It stops before the message with which ``into`` would have more than ``most`` bytes, unless that would be
+    its first. The answer: the record where it stopped, in which place of its list (the ``place`` to go on
+    with), and how many messages it copied.
     """
     cdef const char *bytes_at = PyBytes_AS_STRING(data)
     cdef const Head *head
-    cdef Extent extent
-    cdef DiskQueueLog shelf
-    cdef long size, needed, of, copied = 0
+    cdef long copied = 0
+    cdef int answer
+    cdef Ranges ranges = Ranges()
     while start < end:
         head = <const Head *>(bytes_at + start)
-        size = HEAD_BYTES + ((head.length + 7) & ~<long>7)
         if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
-            extent = extents.get(head.node)
-            if extent is not None and extent.holds(head.seq):
-                of = payload_at(bytes_at, start)
-                needed = HEAD_BYTES + (((<const Head *>(bytes_at + of)).length + 7) & ~<long>7)
-                if into.count > 0 and into.size + needed + HEAD_BYTES > most:
-                    break
-                if of != start:
-                    into.expand(bytes_at, start, of)
-                else:
-                    into.copy(bytes_at + start, size)
-                shelf = shelves[head.node]
-                update = shelf.updates.get(head.seq) if shelf.updates else None
-                if update is not None:
-                    into.add(RECORD_UPDATE, head.node, head.seq, update[0], update[1], 0, b"")
-                copied += 1
-        start += size
-    return start, copied
+            answer = copy_one(bytes_at, start, head.node, head.seq, extents, shelves, into, most)
+            if answer < 0:
+                break
+            copied += answer
+        elif head.kind == RECORD_COPIES:
+            require(bytes_at, start, ranges)
+            while place < ranges.count:
+                answer = copy_one(bytes_at, start, ranges.items[place].node, ranges.items[place].seq + head.seq,
+                                  extents, shelves, into, most)
+                if answer < 0:
+                    return start, place, copied
+                copied += answer
+                place += 1
+            place = 0
+        start += HEAD_BYTES + ((head.length + 7) & ~<long>7)
+    return start, 0, copied
+
+
+cdef int copy_one(const char *data, long at, long node, long seq, dict extents, dict shelves, Buffer into,
+                  long most) except -2:
+    """Whether the message was copied; -1 where it has no room."""
+    cdef Extent extent = extents.get(node)
+    cdef DiskQueueLog shelf
+    cdef long of, size
+    if extent is None or not extent.holds(seq):
+        return 0
+    of = payload_at(data, at)
+    size = HEAD_BYTES + (((<const Head *>(data + of)).length + 7) & ~<long>7)
+    if into.count > 0 and into.size + size + HEAD_BYTES > most:
+        return -1
+    if of != at:
+        into.expand(data, at, of, node, seq)
+    else:
+        into.copy(data + at, size)
+    shelf = shelves[node]
+    update = shelf.updates.get(seq) if shelf.updates else None
+    if update is not None:
+        into.add(RECORD_UPDATE, node, seq, update[0], update[1], 0, b"")
+    return 1

@@ -35,6 +35,31 @@ cdef uint32_t checksum_at(const char *data, long at) noexcept nogil
 
 cdef long original(const char *data, long at) noexcept nogil
 
+cdef struct Range:
+    uint32_t node
+    uint64_t seq, count, nbytes
+
+cdef class Ranges
+
+cdef bint is_sound(const char *data, long at, Ranges ranges) noexcept nogil
+
+cdef class Buffer
+
+cdef class Ranges:
+    cdef Range *items
+    cdef long count, capacity
+    # Where the record stands whose list this is, as far as one was read.
+    cdef long at
+
+    cdef Range *another(self) except NULL
+    cdef object add(self, uint32_t node, uint64_t seq, uint64_t nbytes)
+    cdef object place(self, uint32_t node, uint64_t seq)
+    cdef int64_t step_from(self, Ranges other) noexcept nogil
+    cdef bint read_places(self, const char *data, long at) noexcept nogil
+    cdef bint read_ranges(self, const char *data, long at) noexcept nogil
+    cdef bint read(self, const char *data, long size, bint with_counts) noexcept nogil
+    cdef object write(self, Buffer into, bint with_counts)
+
 cdef class Buffer:
     cdef char *data
     cdef readonly long size, count
@@ -46,7 +71,11 @@ cdef class Buffer:
                      bytes payload)
     cdef object add_copy(self, long node, long seq, int flags, long delivery_count, long expires_ms, long back)
     cdef object copy(self, const char *record, long size)
-    cdef object expand(self, const char *data, long at, long of)
+    cdef object add_copies(self, Ranges places, int flags, long delivery_count, long expires_ms, long back,
+                           long list_back, uint64_t step)
+    cdef object add_forgotten(self, Ranges ranges)
+    cdef object end_payload(self, long length)
+    cdef object expand(self, const char *data, long at, long of, long node, long seq)
     cpdef bytes take(self)
     cpdef object clear(self)
     cdef char *release(self)

@@ -8,6 +8,8 @@ REMOVE: int
 NOTE: int
 STREAM: int
 COPY: int
+COPIES: int
+FORGOTTEN: int
 
 Record = tuple[int, int, int, int, int, int, bytes]
 
@@ -17,7 +19,7 @@ class DamagedRecord(OperatorError):  # noqa: N818
 
 def crc32c(data: bytes, crc: int = 0) -> int: ...
 def crc32c_by_table(data: bytes, crc: int = 0) -> int: ...
-def read(blob: bytes, start: int = 0, end: int = -1) -> list[Record]: ...
+def read(blob: bytes, start: int = 0, end: int = -1, node: int = -1) -> list[Record]: ...
 
 class Buffer:
     size: int

@@ -20,7 +20,18 @@ from broker.store.directory import Directory, Meta, PageRow, QueueLogRow
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import GroupFound, group_at
-from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, STREAM, UPDATE, Record, read
+from broker.store.records import (
+    DEFINE,
+    FORGET,
+    MESSAGE,
+    NOTE,
+    REMOVE,
+    STREAM,
+    UPDATE,
+    DamagedRecord,
+    Record,
+    read,
+)
 
 # The first bytes of a group's head.
 MAGIC = b"SLUICEGR"
@@ -117,7 +128,7 @@ def _file(state: Replayed, files: JournalFiles, number: int) -> None:
             break
         try:
             _apply(state, number, read(data, group.start, group.end))
-        except ValueError as fault:
+        except (ValueError, DamagedRecord) as fault:
             # Its checksums are right, so this is what was written, by something else than a broker.
             what = f"group {group.number} can't be read ({fault})"
             raise DamagedStore(files.path(number), at, what) from fault

@@ -146,6 +146,7 @@ class Owner:
     def operate(self, store: ReplicatedStore) -> None:
         """One operation, of any kind."""
         chance, verbs = self.chance, ("append",) * 8 + ("forget",) * 6 + ("update",) * 3 + ("note",) * 2
+        verbs += ("publish",) * 3
         verb = chance.choice((*verbs, "redefine", "make", "remove"))
         if verb == "note":
             key = f"note/{chance.randrange(12)}"
@@ -154,12 +155,35 @@ class Owner:
             self.model.notes.pop(key, None)
             if value:
                 self.model.notes[key] = value
+        elif verb == "publish":
+            self.publish()
         elif verb == "make" or not self.logs:
             if len(self.logs) < 4:
                 self.make(store)
         else:
             number = chance.choice(list(self.logs))
             self.on_log(store, verb, self.logs[number], self.model.shelves[number])
+
+    def publish(self) -> None:
+        """Some messages to several queues, mostly to each its next number."""
+        logs = [
+            log for log in self.logs.values() if isinstance(log, DiskQueueLog) and self.chance.random() < 0.9
+        ]
+        for _ in range(self.chance.randrange(1, 5)):
+            self.data = self.chance.randbytes(self.chance.randrange(self.largest))
+            for log in logs:
+                model = self.model.shelves[log.id]
+                seq = model.last_seq + (1 if self.chance.random() < 0.95 else 3)
+                held = (seq, DURABLE, 0, 0 if self.chance.random() < 0.95 else 77, self.data)
+                log.append(*held)
+                model.messages[seq] = held
+                model.last_seq = seq
+            if logs and self.chance.random() < 0.5:
+                # One of them is through with its first ones, or with all.
+                log = self.chance.choice(logs)
+                messages = self.model.shelves[log.id].messages
+                for seq in list(messages)[: self.chance.randrange(20)]:
+                    log.forget(seq, len(messages.pop(seq)[4]))
 
     def make(self, store: ReplicatedStore) -> None:
         """A queue or a stream more."""

@@ -85,6 +85,40 @@ def test_a_message_of_a_topic_is_written_once_for_all_its_subscriptions(tmp_path
     kept.store.close()
 
 
+def test_a_message_to_a_thousand_subscriptions_is_a_head_and_a_payload(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    shelves = [store.open_log(f"s{number}", b"") for number in range(1000)]
+    kept.sync()
+    for shelf in shelves[::2]:
+        shelf.append(1, DURABLE, 0, 0, b"so that their numbers differ")
+    kept.sync()
+    before = store.stats()["written_bytes"]
+    bodies = [bytes([number]) * 1000 for number in range(100)]
+    for index, body in enumerate(bodies):
+        for place, shelf in enumerate(shelves):
+            shelf.append(index + 2 - place % 2, DURABLE, 0, 0, body)
+    kept.sync()
+    written = store.stats()["written_bytes"] - before
+    # Two heads and a payload each; the list of the thousand once, four bytes for each.
+    assert written < len(bodies) * (1000 + 2 * 40) + 4000
+    before = store.stats()["written_bytes"]
+    for place, shelf in enumerate(shelves):
+        for index, body in enumerate(bodies[:50]):
+            shelf.forget(index + 2 - place % 2, len(body))
+    kept.sync()
+    # 50,000 settlements are a range for each log.
+    assert store.stats()["written_bytes"] - before < 9 * len(shelves)
+    kept.reopen(abandon=True)
+    found = kept.contents()
+    for place, shelf in enumerate(shelves):
+        first = [] if place % 2 else [(1, DURABLE, 0, 0, b"so that their numbers differ")]
+        left = [(index + 2 - place % 2, DURABLE, 0, 0, body) for index, body in enumerate(bodies)]
+        assert found[shelf.name] == first + left[50:]
+    kept.store.close()
+
+
 def test_space_comes_back_after_draining(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
     shelf = kept.store.open_log("q", b"")
@@ -253,11 +287,11 @@ def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.store.directory.VERSION", 4)
+    monkeypatch.setattr("broker.store.directory.VERSION", 5)
     kept = Kept("disk", tmp_path)
     kept.store.close()
     monkeypatch.undo()
-    with pytest.raises(OperatorError, match=r"format 4, this broker reads up to 3"):
+    with pytest.raises(OperatorError, match=r"format 5, this broker reads up to 4"):
         DiskStore.open(tmp_path)
 
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from broker.store.logs import scan_group
 from broker.store.records import (
+    COPIES,
     COPY,
     FORGET,
+    FORGOTTEN,
     MESSAGE,
     NOTE,
     Buffer,
@@ -124,3 +126,104 @@ def test_a_copy_of_something_else_than_a_message_is_damage() -> None:
     for blob in (buffer.take() + copy(48), copy(48)):
         with pytest.raises(DamagedRecord):
             read(blob)
+
+
+def listed(*numbers: int) -> bytes:
+    """A list's numbers, zigzag where they are differences is up to the caller."""
+    found = bytearray()
+    for number in numbers:
+        while number >= 128:
+            found.append(number & 127 | 128)
+            number >>= 7
+        found.append(number)
+    return bytes(found)
+
+
+def record(kind: int, payload: bytes, *, node: int = 0, seq: int = 0, back: int = 0) -> bytes:
+    """A record with the checksum it needs."""
+    head = HEAD.pack(kind, 1, 0, node, len(payload), seq, 3, back, 1234)
+    checksum = crc32c(head + payload)
+    return (checksum.to_bytes(4, "little") + head + payload).ljust(40 + -(-len(payload) // 8) * 8, b"\0")
+
+
+def first() -> bytes:
+    """A message of 48 bytes."""
+    buffer = Buffer()
+    buffer.add(MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    return buffer.take()
+
+
+# Nodes 7, 5 and 300 at 10, 8 and 1,000.
+PLACES = listed(14, 20, 3, 3, 590, 1984)
+
+
+def test_copies_are_read_as_a_message_for_each_place_of_their_list() -> None:
+    blob = first() + record(COPIES, PLACES, back=48)
+    second = len(blob)
+    blob += first() + record(COPIES, b"", node=second, seq=2, back=48)
+    # The list stands 48 bytes before the second message.
+    blob = blob[: second + 48] + record(COPIES, b"", node=second, seq=2, back=48)
+    places = [(7, 10), (5, 8), (300, 1000)]
+    found = read(blob)
+    one = (MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    assert found == [
+        one,
+        *[(MESSAGE, node, seq, 1, 3, 1234, b"payload") for node, seq in places],
+        one,
+        *[(MESSAGE, node, seq + 2, 1, 3, 1234, b"payload") for node, seq in places],
+    ]
+    assert read(blob, node=5) == [each for each in found if each[1] == 5]
+    assert read(blob, node=1) == [one, one]
+    # Whoever reads from the middle of a group finds the list, too.
+    assert read(blob, second + 48) == found[5:]
+    assert scan_group(blob)[0] == 4
+
+
+def test_a_range_is_read_as_one_settlement_each_and_its_bytes_are_kept() -> None:
+    blob = record(FORGOTTEN, listed(14, 20, 3, 100, 3, 0, 1, 7))
+    assert read(blob) == [
+        *[(FORGET, 7, seq, 0, 0, size, b"") for seq, size in ((10, 33), (11, 33), (12, 34))],
+        (FORGET, 5, 10, 0, 0, 7, b""),
+    ]
+    assert read(blob, node=5) == [(FORGET, 5, 10, 0, 0, 7, b"")]
+    assert scan_group(blob)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        record(COPIES, b"", back=48),
+        record(COPIES, PLACES[:-1], back=48),
+        record(COPIES, PLACES[:3], back=48),
+        record(COPIES, PLACES, back=40),
+        record(COPIES, PLACES, back=0),
+        record(COPIES, b"", node=48, back=48),
+        record(COPIES, b"", node=8, back=48),
+        record(COPIES, b"", node=1 << 31, back=48),
+        record(COPIES, PLACES, seq=1 << 62, back=48),
+        record(COPIES, listed(1, 20), back=48),
+        record(COPIES, listed(1 << 34, 20), back=48),
+        record(COPIES, listed(14, 1), back=48),
+        record(COPIES, b"\x0e" + b"\xff" * 10 + b"\1", back=48),
+        record(FORGOTTEN, b""),
+        record(FORGOTTEN, listed(14, 20, 3)),
+        record(FORGOTTEN, listed(14, 20, 0, 100)),
+        record(FORGOTTEN, listed(14, 20, 1 << 21, 100)),
+        record(FORGOTTEN, listed(14, 20, 3, 1 << 63)),
+    ],
+)
+def test_a_list_that_can_t_be_read_is_damage(bad: bytes) -> None:
+    for reads in (read, scan_group):
+        with pytest.raises(DamagedRecord, match="byte 48"):
+            reads(first() + bad)
+
+
+@given(st.lists(st.integers(0, 255), max_size=40).map(bytes), st.sampled_from([COPIES, FORGOTTEN]))
+def test_any_list_is_read_or_refused(payload: bytes, kind: int) -> None:
+    blob = first() + record(kind, payload, back=48)
+    try:
+        found = read(blob)
+    except DamagedRecord:
+        return
+    assert len(found) > 1
+    assert scan_group(blob)[0] == 2
