@@ -17,7 +17,7 @@ from broker.store.files import JournalFiles
 from broker.store.largefiles import larges_of, verify
 from broker.store.lock import locked
 from broker.store.logs import Extent
-from broker.store.pagefile import PAGES, PageFile
+from broker.store.pagefile import PAGES, BlobPlace, PageFile
 from broker.store.records import DamagedRecord, read
 from broker.store.replay import Progress, Replayed, replay
 from broker.store.streamlogs import check as check_streams
@@ -66,18 +66,31 @@ def check(path: Path, progress: Progress | None = None) -> Report:
     """
     with _opened(path) as (directory, files, pages):
         found = replay(directory, files)
-        rows = [page for shelf in found.shelves.values() for page in shelf.pages]
+        rows: dict[BlobPlace, list[PageRow]] = {}
+        for shelf in found.shelves.values():
+            for page in shelf.pages:
+                rows.setdefault(page.place, []).append(page)
         for large in larges_of(found.notes, path):
             verify(large)
         check_streams(path, [shelf.row for shelf in found.shelves.values()])
-        for done, row in enumerate(rows):
+        for done, (place, sharing) in enumerate(rows.items()):
             try:
-                read(pages.read(row.place))
+                there = {(record[1], record[2]) for record in read(pages.read(place))}
             except DamagedRecord as fault:
-                raise DamagedStore(pages.path, row.place.offset + fault.offset, str(fault)) from None
+                raise DamagedStore(pages.path, place.offset + fault.offset, str(fault)) from None
+            for row in sharing:
+                _check_row(row, there, pages.path)
             if progress is not None:
                 progress(done + 1, len(rows))
         return _report(found, path, directory, files, pages)
+
+
+def _check_row(row: PageRow, there: set[tuple[int, int]], path: Path) -> None:
+    """DamagedStore where a page doesn't have what its row says of one queue log."""
+    extent = Extent.of(row.first, row.last, row.place, row.bitmap)
+    missing = sum(extent.has(seq) and (row.shelf, seq) not in there for seq in range(row.first, row.last + 1))
+    if missing:
+        raise DamagedStore(path, row.place.offset, f"{missing} of {extent.live} messages can't be read back")
 
 
 def detach(path: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ Three steps, each on the thread that owns what it touches:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,13 +19,15 @@ from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, Q
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
-from broker.store.logs import DiskQueueLog, Extent, live_records
+from broker.store.logs import DiskQueueLog, Extent, OpenPage, join_sharing, live_records
 from broker.store.pagefile import BlobPlace, PageFile
-from broker.store.records import Buffer
 from broker.store.streamlogs import StreamLogs
 
 # A page's records, so that with its head it fills whole blocks.
 PAGE_BYTES = (1 << 16) - 64
+# The same where more logs than ``FEW_PLACES`` share it: each has a row of about 100 bytes for each page.
+SHARED_BYTES = (1 << 18) - 64
+FEW_PLACES = 64
 
 
 class GonePage(NamedTuple):
@@ -126,55 +128,51 @@ def _sync(pages: PageFile) -> None:
 
 
 class _Copy:
-    """One file's live messages on their way to pages."""
+    """One file's live messages on their way to pages: those of logs that have messages in common to common
+    pages, so that a message is there once.
+    """
 
     def __init__(self, taken: Taken, files: JournalFiles, pages: PageFile) -> None:
         self.taken = taken
         self.files = files
         self.pages = pages
-        self.buffers: dict[int, Buffer] = {}
-        self.seqs: dict[int, list[int]] = {}
-        self.nbytes: dict[int, int] = {}
+        self.open: dict[int, OpenPage] = {}
+        self.updates: dict[int, dict[int, tuple[int, int]]] = {}
+        for (shelf, seq), update in taken.updates.items():
+            self.updates.setdefault(shelf, {})[seq] = update
 
     def run(self, number: int) -> None:
         data = self.files.read(number)
-        at = BLOCK_BYTES
+        groups = list(_groups(data, number))
         live = self.taken.old[number]
-        while (group := group_at(data, at, number)) is not None and group.end >= 0:
-            live_records(data, group.start, group.end, live, self.taken.updates, self.buffer_for)
-            at = group.end if not group.is_last else -(-max(group.end, at + 1) // BLOCK_BYTES) * BLOCK_BYTES
-        for shelf in list(self.buffers):
-            self._flush(shelf)
+        roots: dict[int, int] = {}
+        for start, end in groups:
+            join_sharing(data, start, end, roots)
+        for start, end in groups:
+            live_records(data, start, end, live, roots, self._page_for)
+        for page in self.open.values():
+            self._flush(page)
+        self.open.clear()
         self._check(number, live)
 
-    def buffer_for(self, shelf: int, seq: int, size: int, nbytes: int) -> Buffer:
-        """Where a shelf's next record of ``size`` goes, whose message has ``nbytes``."""
-        buffer = self.buffers.get(shelf)
-        if buffer is None:
-            buffer = self.buffers[shelf] = Buffer()
-            self.seqs[shelf] = []
-            self.nbytes[shelf] = 0
-        elif buffer.count and buffer.size + size > PAGE_BYTES:
-            self._flush(shelf)
-        self.seqs[shelf].append(seq)
-        self.nbytes[shelf] += nbytes
-        return buffer
+    def _page_for(self, root: int, size: int, places: int) -> OpenPage:
+        """Where the next message of these logs goes, which takes so many bytes, and has so many places."""
+        page = self.open.get(root)
+        if page is None:
+            page = self.open[root] = OpenPage()
+        elif page.size and page.size + size > (SHARED_BYTES if places > FEW_PLACES else PAGE_BYTES):
+            self._flush(page)
+        return page
 
-    def _flush(self, shelf: int) -> None:
-        seqs = self.seqs[shelf]
-        if not seqs:
-            return
-        extent = Extent(seqs[0], 0)
-        for seq in seqs:
-            extent.add(seq)
-        place = self.pages.write(self.buffers[shelf].take())
-        updates = tuple(
-            (seq, *update) for seq in seqs if (update := self.taken.updates.get((shelf, seq))) is not None
-        )
-        row = (seqs[0], seqs[-1], place, extent.bitmap(), self.nbytes[shelf])
-        self.taken.written.append(PageRow(shelf, *row, updates))
-        self.seqs[shelf] = []
-        self.nbytes[shelf] = 0
+    def _flush(self, page: OpenPage) -> None:
+        blob, extents = page.take()
+        place = self.pages.write(blob)
+        self.pages.share(place, len(extents))
+        for shelf, extent in extents.items():
+            known = self.updates.get(shelf, {})
+            updates = tuple((seq, *update) for seq, update in known.items() if extent.has(seq))
+            row = (extent.first, extent.last, place, extent.bitmap(), extent.nbytes)
+            self.taken.written.append(PageRow(shelf, *row, updates))
 
     def _check(self, number: int, live: dict[int, Extent]) -> None:
         """Every live message must have been there: the file is given up on the strength of this copy."""
@@ -187,6 +185,14 @@ class _Copy:
         if copied != wanted:
             what = f"{wanted - copied} of {wanted} messages can't be read back"
             raise DamagedStore(self.files.path(number), 0, what)
+
+
+def _groups(data: bytes, number: int) -> Iterator[tuple[int, int]]:
+    """Yield where the records of each group of a journal file begin and end."""
+    at = BLOCK_BYTES
+    while (group := group_at(data, at, number)) is not None and group.end >= 0:
+        yield group.start, group.end
+        at = group.end if not group.is_last else -(-max(group.end, at + 1) // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def adopt(taken: Taken, shelves: Iterable[DiskQueueLog]) -> None:

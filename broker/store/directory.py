@@ -26,8 +26,8 @@ from broker.store.records import crc32c
 
 # The file in a data directory.
 DIRECTORY = "directory.mdb"
-# With 3 a group may have copies, with 4 lists of copies and of what is done with, and logs may share a page. A
-# broker of before passes over them: it must not open such a directory.
+# With 3 a group may have copies, with 4 lists of copies and of what is done with, and logs may share a page.
+# A broker of before passes over them: it must not open such a directory.
 VERSION = 4
 OLDEST_VERSION = 2
 # Room in the address space, not on disk.

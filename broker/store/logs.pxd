@@ -33,6 +33,23 @@ cdef class DiskQueueLog(QueueLog):
     cdef object take_update(self, const Head *head)
     cdef object take_forgotten(self, long seq, long nbytes)
 
+cdef class PlaceLists:
+    cdef list lists
+    cdef long next
+
+    cdef Ranges add(self, Buffer into, Ranges copies, long flags, long delivery_count, long expires_ms,
+                    long kept_at)
+    cdef object clear(self)
+
+cdef class OpenPage:
+    cdef Buffer buffer
+    cdef PlaceLists lists
+    cdef readonly dict extents
+    # Which message of the file stands at ``kept_at``, if it is the last one.
+    cdef long of, kept_at
+
+    cdef object note(self, long node, long seq, long nbytes)
+
 cdef class Shelves(Store):
     cdef Buffer buffer
     cdef public Journal journal
@@ -44,8 +61,8 @@ cdef class Shelves(Store):
     cdef long kept_at
     # Other places of the last message, with what is the same in all of them; lists that later ones may refer to.
     cdef Ranges copies
-    cdef long copies_flags, copies_deliveries, copies_expire_ms, unwritten, next_list
-    cdef list lists
+    cdef long copies_flags, copies_deliveries, copies_expire_ms, unwritten
+    cdef PlaceLists lists
     # Messages that are done with in the open group.
     cdef Ranges forgotten
 

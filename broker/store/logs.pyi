@@ -72,11 +72,17 @@ def copy_live(
     most: int,
     place: int = 0,
 ) -> tuple[int, int, int]: ...
+def join_sharing(data: bytes, start: int, end: int, roots: dict[int, int]) -> None: ...
 def live_records(
     data: bytes,
     start: int,
     end: int,
     extents: Mapping[int, Extent],
-    updates: Mapping[tuple[int, int], tuple[int, int]],
-    emit: Callable[[int, int, int, int], Buffer],
+    roots: dict[int, int],
+    page_for: Callable[[int, int, int], OpenPage],
 ) -> None: ...
+
+class OpenPage:
+    size: int
+    extents: dict[int, Extent]
+    def take(self) -> tuple[bytes, dict[int, Extent]]: ...

@@ -266,6 +266,44 @@ cdef class DiskQueueLog(QueueLog):
         return sum(extent.live for extent in self.extents)
 
 
+cdef class PlaceLists:
+    """Lists of places that stand in a buffer, to which later records there may refer."""
+
+    def __init__(self):
+        self.lists = [Ranges() for _ in range(LISTS)]
+
+    cdef Ranges add(self, Buffer into, Ranges copies, long flags, long delivery_count, long expires_ms,
+                    long kept_at):
+        """Append that the message at ``kept_at`` is in these places, too. The answer is an empty list to go on with."""
+        cdef Ranges known
+        cdef long at = into.size, i
+        cdef int64_t step
+        if copies.count == 1:
+            into.add_copy(copies.items[0].node, copies.items[0].seq, flags, delivery_count, expires_ms, at - kept_at)
+            copies.count = 0
+            return copies
+        for i in range(LISTS):
+            known = self.lists[i]
+            step = copies.step_from(known)
+            if step >= 0 and at - known.at <= FARTHEST_BACK:
+                into.add_copies(copies, flags, delivery_count, expires_ms, at - kept_at, at - known.at, step)
+                copies.count = 0
+                return copies
+        into.add_copies(copies, flags, delivery_count, expires_ms, at - kept_at, 0, 0)
+        copies.at = at
+        known = self.lists[self.next]
+        self.lists[self.next] = copies
+        self.next = (self.next + 1) % LISTS
+        known.count = 0
+        return known
+
+    cdef object clear(self):
+        """Refer to none of them any more."""
+        cdef Ranges known
+        for known in self.lists:
+            known.count = 0
+
+
 cdef class Shelves(Store):
     """The open group. ``file`` is the journal file it goes to, ``file_used`` what that has taken at most.
 
@@ -280,7 +318,7 @@ cdef class Shelves(Store):
         self.touched = set()
         self.copies = Ranges()
         self.forgotten = Ranges()
-        self.lists = [Ranges() for _ in range(LISTS)]
+        self.lists = PlaceLists()
 
     cdef object keep(self, long node, long seq, long flags, long delivery_count, long expires_ms, bytes data):
         """A message, in the open group; what a topic gives to several of its subscriptions is written once.
@@ -307,33 +345,12 @@ cdef class Shelves(Store):
 
     cdef object close_copies(self):
         """Write the record of the other messages that have the last one's payload, if there are any."""
-        cdef Ranges copies = self.copies, known
-        cdef long at = self.buffer.size, back = at - self.kept_at, i
-        cdef int64_t step
-        if copies.count == 0:
+        if self.copies.count == 0:
             return
         # As much of a file as each in a record of its own: a start has all of a file's messages in memory.
-        self.unwritten += HEAD_BYTES * (copies.count - 1)
-        if copies.count == 1:
-            self.buffer.add_copy(copies.items[0].node, copies.items[0].seq, self.copies_flags,
-                                 self.copies_deliveries, self.copies_expire_ms, back)
-            copies.count = 0
-            return
-        for i in range(LISTS):
-            known = self.lists[i]
-            step = copies.step_from(known)
-            if step >= 0 and at - known.at <= FARTHEST_BACK:
-                self.buffer.add_copies(copies, self.copies_flags, self.copies_deliveries, self.copies_expire_ms,
-                                       back, at - known.at, step)
-                copies.count = 0
-                return
-        self.buffer.add_copies(copies, self.copies_flags, self.copies_deliveries, self.copies_expire_ms, back, 0, 0)
-        copies.at = at
-        known = self.lists[self.next_list]
-        self.lists[self.next_list] = copies
-        self.next_list = (self.next_list + 1) % LISTS
-        known.count = 0
-        self.copies = known
+        self.unwritten += HEAD_BYTES * (self.copies.count - 1)
+        self.copies = self.lists.add(self.buffer, self.copies, self.copies_flags, self.copies_deliveries,
+                                     self.copies_expire_ms, self.kept_at)
 
     cdef object write_open(self):
         """Write what waits to stand together with more of its kind."""
@@ -351,10 +368,8 @@ cdef class Shelves(Store):
 
     cdef object end_group(self):
         """No later record refers to those of the group; a message's bytes may be another's by then."""
-        cdef Ranges known
         self.kept_data = None
-        for known in self.lists:
-            known.count = 0
+        self.lists.clear()
         self.unwritten = 0
 
     def record(self, int kind, long node, long seq, bytes payload):
@@ -493,47 +508,131 @@ cdef long payload_bytes(const char *data, long at) except -1:
     return (<const Head *>(data + payload_at(data, at))).length
 
 
-def live_records(bytes data, long start, long end, dict extents, dict updates, object emit):
-    """Copy a group's live messages to where they belong: ``emit(shelf id, ...)`` gives the Buffer of a shelf's page.
+cdef long root_of(dict roots, long node):
+    cdef long root = roots.get(node, node)
+    cdef long above
+    while True:
+        above = roots.get(root, root)
+        if above == root:
+            break
+        root = above
+    if root != node:
+        roots[node] = root
+    return root
 
-    ``extents``: by shelf id, the live messages of this file; ``updates`` by (shelf id, sequence number).
-    The records were verified by whoever found the group.
+
+cdef object join(dict roots, long one, long other):
+    one, other = root_of(roots, one), root_of(roots, other)
+    if one != other:
+        roots[other] = one
+
+
+def join_sharing(bytes data, long start, long end, dict roots):
+    """Add to ``roots`` which queue logs have messages in common in a range of verified records of one file.
+
+    Logs that have, directly or by way of others, lead to the same number there; those that have not aren't in it.
     """
     cdef const char *bytes_at = PyBytes_AS_STRING(data)
     cdef const Head *head
-    cdef long following, i
+    cdef long of, i
     cdef Ranges ranges = Ranges()
+    cdef set seen = set()
+    while start < end:
+        head = <const Head *>(bytes_at + start)
+        if head.kind == RECORD_COPY or head.kind == RECORD_COPIES:
+            require(bytes_at, start, ranges)
+            of = (<const Head *>(bytes_at + original(bytes_at, start))).node
+            if head.kind == RECORD_COPY:
+                join(roots, of, head.node)
+            else:
+                join(roots, of, ranges.items[0].node)
+                if ranges.at not in seen:
+                    seen.add(ranges.at)
+                    for i in range(ranges.count):
+                        join(roots, of, ranges.items[i].node)
+        start += HEAD_BYTES + ((head.length + 7) & ~<long>7)
+
+
+cdef class OpenPage:
+    """A page of the queue logs that have messages in common, or of one that has none with others.
+
+    ``extents``: by the log's number, the messages it has there.
+    """
+
+    def __init__(self):
+        self.buffer = Buffer()
+        self.lists = PlaceLists()
+        self.extents = {}
+        self.of = -1
+
+    @property
+    def size(self):
+        """Bytes of records."""
+        return self.buffer.size
+
+    def take(self):
+        """The page's records and its logs' extents; it is empty then."""
+        found = self.buffer.take(), self.extents
+        self.lists.clear()
+        self.extents = {}
+        self.of = -1
+        return found
+
+    cdef object note(self, long node, long seq, long nbytes):
+        cdef Extent extent = self.extents.get(node)
+        if extent is None:
+            extent = self.extents[node] = Extent(seq, 0)
+        extent.grow(seq)
+        extent.nbytes += nbytes
+
+
+def live_records(bytes data, long start, long end, dict extents, dict roots, object page_for):
+    """Copy a group's live messages to pages: ``page_for(root, size, places)`` gives the OpenPage for a message of
+    so many bytes of records that as many logs have, those of this root.
+
+    ``extents``: by shelf id, the live messages of this file; ``roots`` as of ``join_sharing``. The records were
+    verified by whoever found the group. Flags and counts are those that messages were kept with.
+    """
+    cdef const char *bytes_at = PyBytes_AS_STRING(data)
+    cdef const Head *head
+    cdef long i, following
+    cdef Ranges ranges = Ranges(), places = Ranges()
     while start < end:
         head = <const Head *>(bytes_at + start)
         following = start + HEAD_BYTES + ((head.length + 7) & ~<long>7)
         if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
-            live_record(bytes_at, start, head.node, head.seq, extents, updates, emit)
+            place_live(places, extents, head.node, head.seq)
         elif head.kind == RECORD_COPIES:
             require(bytes_at, start, ranges)
             for i in range(ranges.count):
-                live_record(bytes_at, start, ranges.items[i].node, ranges.items[i].seq + head.seq, extents,
-                            updates, emit)
+                place_live(places, extents, ranges.items[i].node, ranges.items[i].seq + head.seq)
+        if places.count > 0:
+            places = copy_to_page(bytes_at, start, places, roots, page_for)
         start = following
 
 
-cdef object live_record(const char *data, long at, long node, long seq, dict extents, dict updates, object emit):
-    cdef const Head *head = <const Head *>(data + at)
+cdef object place_live(Ranges places, dict extents, long node, long seq):
     cdef Extent extent = extents.get(node)
-    cdef Buffer into
-    cdef long of, length
-    if extent is None or not extent.holds(seq):
-        return
-    of = payload_at(data, at)
-    length = (<const Head *>(data + of)).length
-    into = emit(node, seq, HEAD_BYTES + ((length + 7) & ~<long>7), length)
-    update = updates.get((node, seq)) if updates else None
-    if update is not None:
-        into.add(RECORD_MESSAGE, node, seq, head.flags | <int>update[0], update[1],
-                 head.expires_ms, PyBytes_FromStringAndSize(data + of + HEAD_BYTES, length))
-    elif of != at:
-        into.expand(data, at, of, node, seq)
-    else:
-        into.copy(data + at, HEAD_BYTES + ((length + 7) & ~<long>7))
+    if extent is not None and extent.holds(seq):
+        places.place(node, seq)
+
+
+cdef Ranges copy_to_page(const char *data, long at, Ranges places, dict roots, object page_for):
+    """Copy a message to the page of the places it has; the answer is an empty list."""
+    cdef const Head *head = <const Head *>(data + at)
+    cdef long of = payload_at(data, at), nbytes = (<const Head *>(data + of)).length, i
+    cdef long root = root_of(roots, places.items[0].node)
+    cdef OpenPage page = page_for(root, 2 * HEAD_BYTES + ((nbytes + 7) & ~<long>7), places.count)
+    for i in range(places.count):
+        page.note(places.items[i].node, places.items[i].seq, nbytes)
+    if page.of != of:
+        page.of = of
+        page.kept_at = page.buffer.size
+        page.buffer.expand(data, at, of, places.items[0].node, places.items[0].seq)
+        places.remove_first()
+    if places.count > 0:
+        return page.lists.add(page.buffer, places, head.flags, head.delivery_count, head.expires_ms, page.kept_at)
+    return places
 
 
 def scan_group(bytes data):
@@ -597,9 +696,12 @@ def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buff
     """
     cdef const char *bytes_at = PyBytes_AS_STRING(data)
     cdef const Head *head
-    cdef long copied = 0
+    cdef long copied = 0, only = -1
     cdef int answer
     cdef Ranges ranges = Ranges()
+    if len(extents) == 1:
+        # A page that many logs share is read for one of them.
+        only = next(iter(extents))
     while start < end:
         head = <const Head *>(bytes_at + start)
         if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
@@ -610,6 +712,9 @@ def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buff
         elif head.kind == RECORD_COPIES:
             require(bytes_at, start, ranges)
             while place < ranges.count:
+                if only >= 0 and ranges.items[place].node != only:
+                    place += 1
+                    continue
                 answer = copy_one(bytes_at, start, ranges.items[place].node, ranges.items[place].seq + head.seq,
                                   extents, shelves, into, most)
                 if answer < 0:

@@ -63,6 +63,8 @@ class PageFile:
         self._ends: dict[int, int] = {}
         self._by_size: list[tuple[int, int]] = []
         self._whole: set[int] = set()
+        # By offset, how many have a place beside the first.
+        self._others: dict[int, int] = {}
 
     def write(self, blob: bytes) -> BlobPlace:
         """Put a blob somewhere."""
@@ -99,8 +101,18 @@ class PageFile:
             raise DamagedStore(self.path, place.offset, "a page's checksum is wrong")
         return blob
 
+    def share(self, place: BlobPlace, count: int) -> None:
+        """A blob that was written is so many's: it is there until each of them has freed it."""
+        if count > 1:
+            self._others[place.offset] = count - 1
+
     def free(self, place: BlobPlace) -> None:
-        """The blob is not needed any more."""
+        """The blob is not needed any more, by one of those that share it."""
+        others = self._others.pop(place.offset, 0)
+        if others > 1:
+            self._others[place.offset] = others - 1
+        if others:
+            return
         self.used_bytes -= place.nbytes
         offset, nbytes = place.offset, place.nbytes
         before = self._ends.pop(offset, None)
@@ -164,9 +176,14 @@ class PageFile:
         return True
 
     def claim(self, places: list[BlobPlace]) -> None:
-        """What is in use in a file found on disk; all else of it is free."""
+        """What is in use in a file found on disk, a place as often as it is shared; all else is free."""
         end = 0
+        last = None
         for place in sorted(places, key=lambda each: each.offset):
+            if place == last:
+                self._others[place.offset] = self._others.get(place.offset, 0) + 1
+                continue
+            last = place
             if place.offset < end:
                 raise DamagedStore(self.path, place.offset, "two pages overlap")
             if place.offset > end:

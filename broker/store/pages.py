@@ -30,7 +30,7 @@ def messages_of(shelf: DiskQueueLog, blob: bytes) -> list[Message]:
     All of them are durable, whatever their records say (``storage.UNSURE``).
     """
     found: list[Message] = []
-    for _, _, seq, flags, count, expires_ms, data in read(blob):
+    for _, _, seq, flags, count, expires_ms, data in read(blob, node=shelf.id):
         if shelf.holder(seq) is not None:
             given_back, count = shelf.updates.get(seq, (flags, count))
             unsure = 0 if given_back & DURABLE else UNSURE

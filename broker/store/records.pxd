@@ -54,6 +54,7 @@ cdef class Ranges:
     cdef Range *another(self) except NULL
     cdef object add(self, uint32_t node, uint64_t seq, uint64_t nbytes)
     cdef object place(self, uint32_t node, uint64_t seq)
+    cdef object remove_first(self)
     cdef int64_t step_from(self, Ranges other) noexcept nogil
     cdef bint read_places(self, const char *data, long at) noexcept nogil
     cdef bint read_ranges(self, const char *data, long at) noexcept nogil

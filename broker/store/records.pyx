@@ -20,7 +20,7 @@ one that may be negative is doubled, and less one where it is (zigzag).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from broker.errors import OperatorError
 
@@ -196,6 +196,11 @@ cdef class Ranges:
         item.seq = seq
         item.count = 1
         item.nbytes = 0
+
+    cdef object remove_first(self):
+        """Take the first one away."""
+        self.count -= 1
+        memmove(self.items, self.items + 1, self.count * sizeof(Range))
 
     cdef int64_t step_from(self, Ranges other) noexcept nogil:
         """How much further each number is than that of the other list, which has the same nodes; -1 where

@@ -145,9 +145,8 @@ class Owner:
 
     def operate(self, store: ReplicatedStore) -> None:
         """One operation, of any kind."""
-        chance, verbs = self.chance, ("append",) * 8 + ("forget",) * 6 + ("update",) * 3 + ("note",) * 2
-        verbs += ("publish",) * 3
-        verb = chance.choice((*verbs, "redefine", "make", "remove"))
+        chance, verbs = self.chance, ["append"] * 8 + ["forget"] * 6 + ["update"] * 3 + ["note"] * 2
+        verb = chance.choice([*verbs, *["publish"] * 3, "redefine", "make", "remove"])
         if verb == "note":
             key = f"note/{chance.randrange(12)}"
             value = chance.choice((b"", b"%d" % chance.randrange(1000)))

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from broker.errors import OperatorError
 from broker.store.check import check, copy, stats
+from broker.store.directory import CheckpointChange, Directory
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
@@ -112,11 +114,93 @@ def test_a_message_to_a_thousand_subscriptions_is_a_head_and_a_payload(tmp_path:
     assert store.stats()["written_bytes"] - before < 9 * len(shelves)
     kept.reopen(abandon=True)
     found = kept.contents()
-    for place, shelf in enumerate(shelves):
+    for place in range(len(shelves)):
         first = [] if place % 2 else [(1, DURABLE, 0, 0, b"so that their numbers differ")]
         left = [(index + 2 - place % 2, DURABLE, 0, 0, body) for index, body in enumerate(bodies)]
-        assert found[shelf.name] == first + left[50:]
+        assert found[f"s{place}"] == first + left[50:]
     kept.store.close()
+
+
+def test_a_body_is_on_one_page_for_all_until_the_last_has_done_with_it(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    shelves = [store.open_log(f"s{number}", b"") for number in range(100)]
+    other = store.open_log("other", b"")
+    bodies = [bytes([number]) * 1000 for number in range(200)]
+    for seq, body in enumerate(bodies, 1):
+        for shelf in shelves:
+            shelf.append(seq, DURABLE, 0, 0, body)
+        other.append(seq, DURABLE, 0, 0, body[1:])
+    # Half of them are in the middle, and some messages came back.
+    for shelf in shelves[::2]:
+        for seq, body in enumerate(bodies[:150], 1):
+            shelf.forget(seq, len(body))
+    shelves[7].update(9, 2)
+    whole = {"other": [(seq, DURABLE, 0, 0, body[1:]) for seq, body in enumerate(bodies, 1)]}
+    for number in range(100):
+        held = [(seq, DURABLE, 0, 0, body) for seq, body in enumerate(bodies, 1)]
+        whole[f"s{number}"] = held[0 if number % 2 else 150 :]
+    whole["s7"][8] = (9, DURABLE | REDELIVERED, 2, 0, bodies[8])
+    kept.sync()
+    store.next_file()
+    store.note("of the next file", b"1")
+    kept.sync()
+    settle(kept, store.checkpoints + 1)
+    # Those that share nothing have a page of their own.
+    assert store.stats()["page_bytes_used"] < 2.3 * len(bodies) * 1000
+    kept.reopen(abandon=True)
+    assert kept.contents() == whole
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    used = store.stats()["page_bytes_used"]
+    for each in store.recovered.shelves:
+        if each.name in ("s3", "other"):
+            continue
+        for seq, _, _, _, data in whole[each.name]:
+            each.shelf.forget(seq, len(data))
+    kept.sync()
+    settle(kept, store.checkpoints + 1)
+    assert store.stats()["page_bytes_used"] == used
+    kept.reopen()
+    found = kept.contents()
+    assert {name for name, held in found.items() if held} == {"s3", "other"}
+    assert found["s3"] == whole["s3"]
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    [last] = [each.shelf for each in store.recovered.shelves if each.name == "s3"]
+    for seq, _, _, _, data in whole["s3"]:
+        last.forget(seq, len(data))
+    kept.sync()
+    settle(kept, store.checkpoints + 1)
+    assert store.stats()["page_bytes_used"] < used / 1.9
+    kept.reopen()
+    assert kept.contents()["other"] == whole["other"]
+    kept.store.close()
+    assert sum(each.messages for each in check(tmp_path).shelves) == len(bodies)
+
+
+def test_check_finds_a_row_whose_page_has_other_messages(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    shelves = [store.open_log(f"s{number}", b"") for number in range(3)]
+    data = bytes(100)
+    for shelf in shelves[:2]:
+        shelf.append(1, DURABLE, 0, 0, data)
+    kept.sync()
+    store.next_file()
+    store.note("of the next file", b"1")
+    kept.sync()
+    settle(kept, store.checkpoints + 1)
+    kept.store.close()
+    directory = Directory(tmp_path / "directory.mdb")
+    meta, [page, _] = directory.meta(), directory.pages()
+    directory.check()
+    directory.write(CheckpointChange(meta, pages=[replace(page, shelf=3)]))
+    directory.close()
+    with pytest.raises(DamagedStore, match="1 of 1 messages can't be read back"):
+        check(tmp_path)
 
 
 def test_space_comes_back_after_draining(tmp_path: Path) -> None:
