@@ -1,6 +1,6 @@
 """The records of a cell's log, each chained to the one before it.
 
-A record is a head of 72 bytes, little-endian, and a payload. The head has a checksum of itself, one of the
+A record is a head of 60 bytes, little-endian, and a payload. The head has a checksum of itself, one of the
 payload, and the chain: a digest of the previous valid record's head. So a record that is missing, doubled,
 damaged or from elsewhere is seen by whoever follows the log.
 """
@@ -39,7 +39,10 @@ KINDS = {
 }
 
 MAGIC = b"SLUICELG"
-VERSION = 1
+# With 2 a group's records may be lists, which a member of before can't read: it says so and applies nothing.
+# Other records are of version 1 still, so that it knows who owns the cell.
+VERSION = 2
+FIRST_VERSION = 1
 # Magic, version, kind, part, parts, unused, cell, epoch, group, chain, length, checksums of payload and head.
 _HEAD = struct.Struct("<8sBBHHHQQQ8sIII")
 _LENGTH = struct.Struct("<I")
@@ -93,8 +96,9 @@ def encode(
     parts: int = 1,
 ) -> tuple[bytes, bytes]:
     """Return a record's bytes and its digest, which the next record is chained to."""
+    version = VERSION if kind == GROUPS else FIRST_VERSION
     head = _HEAD.pack(
-        *(MAGIC, VERSION, kind, part, parts, 0, cell, epoch, group, chain, len(payload), crc32c(payload), 0)
+        *(MAGIC, version, kind, part, parts, 0, cell, epoch, group, chain, len(payload), crc32c(payload), 0)
     )[:-4]
     head += crc32c(head).to_bytes(4, "little")
     return head + payload, _digest(head)
@@ -109,7 +113,7 @@ def decode(position: int, data: bytes) -> Record:
     cell, epoch, group, chain, length, payload_sum, head_sum = rest
     if magic != MAGIC or crc32c(head[:-4]) != head_sum:
         raise BrokenRecord(position, "its head isn't one that a broker wrote")
-    if version != VERSION or kind not in KINDS:
+    if not FIRST_VERSION <= version <= VERSION or kind not in KINDS:
         raise BrokenRecord(position, f"a record of version {version} and kind {kind} is of a newer broker")
     payload = data[_HEAD.size :]
     if len(payload) != length or crc32c(payload) != payload_sum:

@@ -605,6 +605,24 @@ def test_a_damaged_record_stops_a_standby_with_its_position(
     assert standby.result is None, "it hasn't taken over"
 
 
+def test_a_standby_refuses_groups_of_a_newer_broker_in_words_and_applies_none(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.put(3)
+    said = f"position {engine.last + 1}: a record of version 3 and kind 1 is of a newer broker"
+    with following(engine, tmp_path / "b") as standby:
+        before = owner.store.log_group(owner.store.group - 1)
+        monkeypatch.setattr("broker.cluster.records.VERSION", 3)
+        owner.put()
+        monkeypatch.undo()
+        until(lambda: said in standby.follower.at.fault, "a word")
+    assert standby.result is None
+    assert applied(tmp_path / "b")[1] == before
+    # One that begins ends with the same.
+    assert said in str(Standby(engine, tmp_path / "b").wait())
+    assert applied(tmp_path / "b")[1] == before
+
+
 def test_marks_say_who_owns_the_cell_to_one_that_joins_late(
     engine: MemoryEngine, owner: Owner, tmp_path: Path
 ) -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.records import GROUPS, START, BrokenRecord, cell_number, decode, encode, joined, split
+from broker.cluster.records import (
+    GROUPS,
+    KINDS,
+    START,
+    BrokenRecord,
+    cell_number,
+    decode,
+    encode,
+    joined,
+    split,
+)
+from broker.store.records import crc32c
 
 
 def test_a_record_comes_back_as_it_was() -> None:
@@ -13,7 +24,31 @@ def test_a_record_comes_back_as_it_was() -> None:
     assert (record.kind, record.cell, record.epoch, record.group) == (GROUPS, cell_number("main"), 4, 9)
     assert (record.chain, record.payload, record.digest) == (b"chained!", b"payload", digest)
     assert (record.part, record.parts) == (1, 3)
+    assert data.startswith(b"SLUICELG\x02")
+
+
+def test_groups_of_before_are_read_and_those_of_a_newer_broker_are_refused_as_such() -> None:
+    group, _ = encode(GROUPS, 1, 4, 9, START, b"payload")
+    assert decode(77, of_version(group, 1)).payload == b"payload"
+    for version in (0, 3):
+        with pytest.raises(
+            BrokenRecord, match=f"a record of version {version} and kind 1 is of a newer broker"
+        ):
+            decode(77, of_version(group, version))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != GROUPS])
+def test_a_member_of_before_reads_all_records_but_groups(kind: int) -> None:
+    # So it knows who owns the cell, and an owner of before that it was deposed.
+    data, _ = encode(kind, 1, 4, 9, START)
     assert data.startswith(b"SLUICELG\x01")
+
+
+def of_version(data: bytes, version: int) -> bytes:
+    """Return the same record with another version in its head."""
+    head = bytearray(data[:56])
+    head[8] = version
+    return bytes(head) + crc32c(bytes(head)).to_bytes(4, "little") + data[60:]
 
 
 def test_every_flipped_bit_and_every_cut_is_seen() -> None:
