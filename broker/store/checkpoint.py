@@ -77,9 +77,22 @@ def _take_page(taken: Taken, shelf: DiskQueueLog, extent: Extent) -> None:
     if not extent.live:
         taken.gone_pages.append(GonePage(shelf.id, extent.first, extent.place))
         return
-    updates = tuple((seq, *update) for seq, update in shelf.updates.items() if extent.has(seq))
     row = (extent.first, extent.last, extent.place, extent.bitmap(), max(extent.nbytes, 0))
-    taken.pages.append(PageRow(shelf.id, *row, updates))
+    taken.pages.append(PageRow(shelf.id, *row, _updates_of(extent, shelf.updates)))
+
+
+def _updates_of(extent: Extent, updates: dict[int, tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Return what changed of an extent's live messages, of all that changed of its log's.
+
+    It looks at the fewer of both: a log can have many pages, and updates of each message in them.
+    """
+    if len(updates) <= extent.last - extent.first:
+        return tuple((seq, *update) for seq, update in updates.items() if extent.has(seq))
+    return tuple(
+        (seq, *updates[seq])
+        for seq in range(extent.first, extent.last + 1)
+        if seq in updates and extent.has(seq)
+    )
 
 
 def write(
@@ -169,10 +182,8 @@ class _Copy:
         place = self.pages.write(blob)
         self.pages.share(place, len(extents))
         for shelf, extent in extents.items():
-            known = self.updates.get(shelf, {})
-            updates = tuple((seq, *update) for seq, update in known.items() if extent.has(seq))
             row = (extent.first, extent.last, place, extent.bitmap(), extent.nbytes)
-            self.taken.written.append(PageRow(shelf, *row, updates))
+            self.taken.written.append(PageRow(shelf, *row, _updates_of(extent, self.updates.get(shelf, {}))))
 
     def _check(self, number: int, live: dict[int, Extent]) -> None:
         """Every live message must have been there: the file is given up on the strength of this copy."""

@@ -244,15 +244,15 @@ cdef class Ranges:
 
     cdef bint read(self, const char *data, long size, bint with_counts) noexcept nogil:
         cdef long at = 0
-        cdef int64_t node = 0
-        cdef uint64_t number, seq = 0, count = 1, nbytes = 0
+        # Differences of a forged list may go round; without a sign that is defined.
+        cdef uint64_t number, node = 0, seq = 0, count = 1, nbytes = 0
         cdef Range *item
         self.count = 0
         while at < size:
             at = get_number(data, at, size, &number)
             if at < 0:
                 return False
-            node += unzigzag(number)
+            node += <uint64_t>unzigzag(number)
             at = get_number(data, at, size, &number)
             if at < 0 or node >> 32 != 0:
                 return False

@@ -481,6 +481,13 @@ class Walk:
         elif verb == "checkpoint":
             self.kept.sync()
             settle_once(store)
+            places = {
+                extent.place
+                for shelf in self.shelves.values()
+                for extent in shelf.extents
+                if extent.live and extent.place is not None
+            }
+            assert store.stats()["page_bytes_used"] == sum(place.nbytes for place in places)
         else:
             self.kept.sync()
             if verb != "sync":

@@ -227,3 +227,77 @@ def test_any_list_is_read_or_refused(payload: bytes, kind: int) -> None:
         return
     assert len(found) > 1
     assert scan_group(blob)[0] == 2
+
+
+def every_kind() -> tuple[bytes, list[int]]:
+    """Return records of all kinds that refer to others or have lists, and where each begins."""
+    blob, places = b"", []
+    for each in (
+        first(),
+        copy(48),
+        record(COPIES, PLACES, back=88),
+        record(COPIES, b"", node=48, seq=2, back=136),
+        record(FORGOTTEN, listed(14, 20, 3, 100, 3, 0, 1, 7)),
+    ):
+        places.append(len(blob))
+        blob += each
+    return blob, places
+
+
+def test_no_flipped_bit_of_a_list_passes() -> None:
+    blob, places = every_kind()
+    assert places == [0, 48, 88, 136, 176]
+    found = read(blob)
+    assert len(found) == 1 + 1 + 3 + 3 + 4
+    unseen = 0
+    for bit in range(len(blob) * 8):
+        changed = bytearray(blob)
+        changed[bit // 8] ^= 1 << bit % 8
+        damaged = max(place for place in places if place <= bit // 8)
+        try:
+            seen, place = read(bytes(changed)), -1
+        except DamagedRecord as fault:
+            seen, place = found, fault.offset
+        assert seen == found
+        if place < 0:
+            # Only what pads a payload to eight bytes may change unseen: nobody reads it.
+            unseen += 1
+            assert scan_group(bytes(changed))[0] == len(places)
+            continue
+        assert place == damaged
+        with pytest.raises(DamagedRecord, match=f"byte {damaged}$"):
+            scan_group(bytes(changed))
+    # The message has seven bytes, the lists have eight.
+    assert unseen == 8
+
+
+def test_a_list_that_is_cut_anywhere_is_damage() -> None:
+    blob, places = every_kind()
+    for end in range(1, len(blob)):
+        if end in places:
+            continue
+        for reads in (read, scan_group):
+            with pytest.raises(DamagedRecord):
+                reads(blob[:end])
+
+
+@given(
+    st.sampled_from([COPY, COPIES, FORGOTTEN]),
+    st.integers(0, 2**32 - 1) | st.integers(0, 200),
+    st.integers(0, 2**64 - 1) | st.integers(0, 200),
+    st.integers(0, 2**32 - 1) | st.integers(0, 200),
+    st.sampled_from([b"", PLACES, listed(14, 20, 3, 100)]),
+)
+def test_any_head_with_the_right_checksum_is_read_or_refused(
+    kind: int, node: int, seq: int, back: int, payload: bytes
+) -> None:
+    blob = every_kind()[0]
+    forged = blob + record(kind, payload, node=node, seq=seq, back=back)
+    try:
+        found = read(forged)
+    except DamagedRecord:
+        with pytest.raises(DamagedRecord, match=f"byte {len(blob)}$"):
+            scan_group(forged)
+        return
+    assert len(found) > len(read(blob))
+    assert scan_group(forged)[0] == 6
