@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -76,6 +78,8 @@ def turn(url: str, pid: int, queues: list[str], idle: bool, size: int, seconds: 
         count, cpu_s, nbytes, begun = done(loop, idle, queues), spent_s(pid), written(pid), time.monotonic()
         loop.spin(seconds)
         took_s, count = time.monotonic() - begun, done(loop, idle, queues) - count
+        if not count:
+            raise SystemExit(f"nothing came through: {reason(url)}")
         found = Figures(count / took_s, (spent_s(pid) - cpu_s) / count * 1e6, (written(pid) - nbytes) / count)
         loop.sending = False
         loop.spin(0.5)
@@ -87,6 +91,15 @@ def turn(url: str, pid: int, queues: list[str], idle: bool, size: int, seconds: 
 def done(loop: LoadLoop, idle: bool, queues: list[str]) -> int:
     """Deliveries; the loop takes the copies that its other receivers get for repeats."""
     return loop.done * len(queues) if idle else loop.received + loop.repeated
+
+
+def reason(url: str) -> str:
+    """Return what the broker says of the producer that waits.
+
+    Idle queues keep all that they get, with a place for each in memory: soon that is all of ``memory_limit``.
+    """
+    words = [sys.executable, "-m", "broker.cli.main", "why", "-b", url, "news"]
+    return subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def spent_s(pid: int) -> float:
