@@ -172,7 +172,9 @@ def _of_budgets(link: ProducerView, node: Node, around: WhyContext) -> Reason | 
         if gate.held:
             return _unwritable(gate, around)
     for gate in budgets(node):
-        if gate.room(link.reserve_bytes) == 0:
+        # In all its copies: a message that comes to many nodes may have no room where one of them has.
+        taken = max(owner.allocator.takes(gate, link.reserve_bytes) for owner in node.owners())
+        if gate.room(max(taken, link.reserve_bytes)) == 0:
             return _spent(gate, around)
     return None
 

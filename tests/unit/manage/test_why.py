@@ -48,6 +48,21 @@ def test_a_producers_answer_has_the_terms_of_its_credit() -> None:
     assert terms["memory"] is None
 
 
+def test_a_budget_without_room_for_all_copies_of_a_message_is_named_though_one_would_fit() -> None:
+    world = World()
+    topic = world.model.nodes.create("topic", "news", {})
+    for number in range(50):
+        world.subscribe(topic, f"s{number}")
+    # For one message to the fifty, and many to one of them.
+    world.engine.limit(20_000, 0)
+    account = world.producer(topic)
+    world.fill(topic, account, 1, size=100)
+    world.engine.end_turn()
+    answer = only(world, "news")
+    assert (answer.subject, answer.cause) == ("producer", "memory_limit")
+    assert "the broker's memory_limit is used up" in answer.sentence
+
+
 def test_a_producers_answer_says_where_its_window_comes_from() -> None:
     world = World()
     node = world.queue(flow_stop_count=49)
