@@ -28,6 +28,7 @@ from broker.manage.authorized import AuthorizedModel
 from broker.manage.bindings import Binding
 from broker.manage.browsing import Browsing
 from broker.manage.calls import Steps, ended
+from broker.manage.cells import WAIT_MS
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 from broker.security.identity import Identity
@@ -228,6 +229,8 @@ class ManagementNode:
             "log-levels": self._log_levels,
             "trace": self._trace,
             "move-cell": self._move_cell,
+            "move-node": self._move_node,
+            "node-moved": self._node_moved,
         }
 
     @property
@@ -531,6 +534,13 @@ class ManagementNode:
     def _move_cell(self, request: Request) -> Answer:
         member = "" if request.argument("member") in (None, "") else request.text("member")
         return OK, {"member": request.model.cluster.move(member)}
+
+    def _move_node(self, request: Request) -> Answer:
+        given = request.text("name"), request.number("cell", -1), request.number("wait", WAIT_MS)
+        return OK, asdict(request.model.cells.move(*given))
+
+    def _node_moved(self, request: Request) -> Answer:
+        return OK, asdict(request.model.cells.moved(request.text("name")))
 
     def _audit(self, request: Request) -> Answer:
         found = request.model.diagnostics.audit()

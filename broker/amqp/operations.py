@@ -55,6 +55,8 @@ OPERATIONS: dict[str, Operations] = {
         "log-levels": ["logger", "level"],
         "trace": ["connection", "frames", "seconds"],
         "move-cell": ["member"],
+        "move-node": ["name", "cell", "wait"],
+        "node-moved": ["name"],
     },
     NODE: {
         "QUERY": ["entityType", "offset", "count", "sort", "filter"],

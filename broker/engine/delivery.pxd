@@ -15,6 +15,7 @@ cdef class Delivery:
     cdef object _topology
     cdef public bint winding_down, held_back
     cdef public long until_ns
+    cdef public set frozen
 
     @cython.locals(queue=Queue)
     cpdef object serve(self, Node node)

@@ -18,7 +18,8 @@ SHOWN_AT_ONCE = 16
 class Delivery:
     """Hands messages to consumers; ``winding_down`` once none goes out any more.
 
-    Messages of durable nodes go out before ``until_ns`` only (``act_until``); ``held_back``: some would have.
+    None goes out of nodes that are ``frozen``, and those of durable nodes before ``until_ns`` only
+    (``act_until``); ``held_back``: some would have.
     """
 
     def __init__(self, turn: Turn, durability: Durability, departure: Departure, topology: Topology) -> None:
@@ -29,6 +30,7 @@ class Delivery:
         self.winding_down = False
         self.until_ns = FOREVER_NS
         self.held_back = False
+        self.frozen: set[Node] = set()
 
     def act_until(self, until_ns: int) -> None:
         """Send nothing of durable nodes from then on: another broker may own, and deliver, what they have.
@@ -115,7 +117,7 @@ class Delivery:
         """Return whether messages may go out: no shutdown, they are this broker's still, and it is on disk
         that they may have been sent.
         """
-        if self.winding_down:
+        if self.winding_down or (self.frozen and node in self.frozen):
             return False
         if node.shelf is None:
             return True

@@ -92,6 +92,11 @@ class Expirations:
         """Forget a node that is gone."""
         self._nodes.discard(node)
 
+    def resume(self, node: Node) -> None:
+        """Have the messages of a node expire again, after ``forget``."""
+        if node.expiry is not None and len(node.expiry):
+            self._nodes.add(node)
+
     def next_deadline(self) -> int:
         """Return when the next message expires, in monotonic nanoseconds; 0 for never."""
         earliest = 0

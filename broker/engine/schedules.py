@@ -39,6 +39,8 @@ RELEASE_MSGS = 2000
 MOVE_MSGS = 10_000
 # When a dead letter that its node refused is offered again.
 RETRY_NS = 1_000_000_000
+# The place in line of a schedule that is paused.
+PAUSED = -1
 # A record of the log begins with the time, in milliseconds since the epoch.
 TIME_BYTES = 8
 
@@ -263,6 +265,40 @@ class Schedules:
             node.queue.next_seq = max(node.queue.next_seq, seq + 1)
             self._depths.restore(node, len(delayed.data))
             self._add(node, delayed)
+
+    def pause(self, node: Node) -> None:
+        """Have no message of a node become ready until ``resume``, whatever its time is."""
+        schedule_of(node).queued_ns = PAUSED
+
+    def resume(self, node: Node) -> None:
+        """Have a node's messages become ready again when their time comes, or has come."""
+        schedule = schedule_of(node)
+        schedule.queued_ns = 0
+        self._queue(node, schedule)
+        self._note_next()
+
+    def take_in(
+        self, node: Node, data: bytes, due_ms: int, expires_ms: int, delivery_count: int, flags: int
+    ) -> None:
+        """Put in a message that waited for its time at another broker's node, as it was there; times in
+        milliseconds of the wall clock.
+        """
+        delayed = Delayed(data, node.queue.next_seq, self._monotonic_ns(due_ms), 0)
+        node.queue.next_seq += 1
+        if expires_ms:
+            delayed.expires_ns = self._monotonic_ns(expires_ms)
+        delayed.delivery_count = delivery_count
+        delayed.redelivered = flags & REDELIVERED != 0
+        delayed.spared = flags & SPARED != 0
+        self._depths.enter(node, len(data))
+        if flags & DURABLE and node.shelf is not None:
+            self._keep(node, delayed, data)
+        self._add(node, delayed)
+
+    def due_ms(self, delayed: Delayed) -> tuple[int, int]:
+        """Return when a message is due and expires, in milliseconds of the wall clock; 0 for never."""
+        expires_ms = self._wall_ms(delayed.expires_ns) if delayed.expires_ns else 0
+        return self._wall_ms(delayed.due_ns), expires_ms
 
     def _make_ready(self, node: Node, delayed: Delayed) -> None:
         """Put a message whose time has come at the end of its queue.

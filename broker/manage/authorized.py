@@ -43,6 +43,7 @@ class AuthorizedModel:
         self.log_levels = self._guarded("log_levels", model.log_levels)
         self.tracing = self._guarded("tracing", model.tracing)
         self.cluster = self._guarded("cluster", model.cluster)
+        self.cells = self._guarded("cells", model.cells)
         self.diagnostics = self._guarded("diagnostics", model.diagnostics)
         self.queries = self._guarded("queries", model.queries)
         self.listing = self._guarded("listing", model.listing)

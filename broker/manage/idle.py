@@ -37,7 +37,7 @@ class Idle:
         spared = self._subscriptions.of_the_broker()
         spared.update(end for each in engine.topology.bridging.all for end in (each.source, each.target))
         for node in list(engine.topology.fading):
-            if node in spared or _is_used(node):
+            if node in spared or node in engine.delivery.frozen or _is_used(node):
                 node.used_ns = engine.turn.now_ns
                 node.used_mark = node.received
             elif engine.turn.now_ns - node.used_ns >= node.expire_ns:

@@ -33,6 +33,7 @@ class QueuedMessages:
         """
         node = self._nodes.find(name)
         _check_not_stream(node)
+        self._nodes.check_stays(name)
         holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
             return sum(waiting_msgs(each) + delayed_msgs(each) for each in holders)
@@ -44,6 +45,7 @@ class QueuedMessages:
         Those that wait for their time go last, and wait on in the other queue.
         """
         here = self._nodes.find(source)
+        self._nodes.check_stays(source)
         # Only what is to be done may make its target.
         check_not_own(target, "sent to")
         there = (
@@ -109,6 +111,7 @@ class QueuedMessages:
     def cancel(self, name: str, number: int) -> None:
         """Drop a message that waits for its time; NotFoundError where none has that number any more."""
         node = self._nodes.find(name)
+        self._nodes.check_stays(name)
         delayed = None if node.schedule is None else node.schedule.find(number)
         if delayed is None:
             raise NotFoundError(f"no message {number} of '{name}' waits for its time")

@@ -12,6 +12,7 @@ from broker.config.policies import PolicySet
 from broker.engine.engine import Engine
 from broker.manage.access import AccessControl
 from broker.manage.backups import Backups
+from broker.manage.cells import CellOperations
 from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
 from broker.manage.explaining import Explanations
@@ -57,6 +58,7 @@ class Model:
         self.log_levels = LogLevels()
         self.tracing = Tracing()
         self.cluster = ClusterOperations()
+        self.cells = CellOperations()
         totals = Totals()
         self.policies = Policies(engine, policies, defaults, self.authority, auto_create)
         self.policy_reader = PolicyReader()

@@ -55,6 +55,8 @@ class Nodes:
         self._hold = hold
         self._totals = totals
         self.own: dict[str, NodeSettings] = {}
+        # Names of nodes that are on their way to or from another cell: nothing of them may change.
+        self.moving: set[str] = set()
         self.elsewhere: Callable[[str], OperatorError | None] = lambda name: None
         self.on_create: OnNode = _ignore
         self.on_delete: OnNode = _ignore
@@ -130,6 +132,7 @@ class Nodes:
     def destination(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
         """Return the node that messages to this address go to; OperatorError if nobody may send there."""
         check_not_own(address, "sent to")
+        self.check_stays(address)
         return self.resolve(address, wanted_kind, user)
 
     def dead_letter_box(self, address: str) -> Node:
@@ -260,6 +263,7 @@ class Nodes:
         OperatorError where the node, or one that takes from it, can't follow.
         """
         check_not_own(name, "changed")
+        self.check_stays(name)
         node = self._engine.topology.node(name)
         explicit = _changed_arguments(node, arguments)
         effective = self._policies.checked(node, explicit)
@@ -271,6 +275,8 @@ class Nodes:
     def bind(self, source: str, target: str, user: str = "") -> None:
         """Have a queue take the messages of a topic, and from now on the settings it lacks (FLOW §6)."""
         # All is looked at first, what is there and what would be made: a refusal makes no node.
+        self.check_stays(source)
+        self.check_stays(target)
         topic, queue = self._engine.topology.nodes.get(source), self._engine.topology.nodes.get(target)
         check_ends(topic, queue)
         if source == target:
@@ -314,6 +320,7 @@ class Nodes:
         on without the settings that contradict others then.
         """
         check_not_own(name, "deleted")
+        self.check_stays(name)
         node = self.find(name)
         if not anyway:
             _check_whole(node)
@@ -402,6 +409,11 @@ class Nodes:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
         return effective
+
+    def check_stays(self, name: str) -> None:
+        """ConflictError while a node of that name is on its way to another cell, or from there."""
+        if name in self.moving:
+            raise ConflictError(f"'{name}' is being moved to another cell: try again once it is there")
 
     def _check_place(self, name: str) -> None:
         """ElsewhereError if a node of that name belongs to another cell, ConflictError if it is about to."""

@@ -41,7 +41,9 @@ class Operators:
         return names
 
     def hold_node(self, node: Node) -> None:
-        """Stop the producers of a node, or start them, as the holds say."""
+        """Stop the producers of a node, or start them, as the holds say; one that is frozen stays stopped."""
+        if node in self._engine.delivery.frozen:
+            return
         held = bool(self._holds.holding(node.name))
         if node.gate.held != held:
             self._engine.actions.hold(node, held)

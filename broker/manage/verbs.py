@@ -262,6 +262,10 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "status": Verb(SEE),
         "move": Verb(CHANGE),
     },
+    "cells": {
+        "move": Verb(CHANGE),
+        "moved": Verb(SEE),
+    },
     "diagnostics": {
         "why": Verb(_why, SEEN_ONLY, show=_show_reasons),
         "deadlocks": Verb(SEE),

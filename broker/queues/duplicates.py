@@ -63,6 +63,10 @@ class Duplicates:
         """Every place something is noted in."""
         return [place for place, _, _ in self._seen.values()]
 
+    def ids(self) -> list[tuple[bytes, int]]:
+        """Return the ids, oldest first, each with when it came (wall clock, ms)."""
+        return [(message_id, when_ms) for message_id, (_, _, when_ms) in self._seen.items()]
+
     def restore(self, noted: Iterable[tuple[int, bytes]]) -> list[int]:
         """Take over the window as it was noted, by place and in any order; return the places of what is
         beyond its count, where nothing is to be noted.

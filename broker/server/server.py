@@ -228,10 +228,10 @@ class Server:
             self.model.nodes.elsewhere = directory.elsewhere
         self.reactor = Reactor(self.container, self.admission)
         self._neighbours: Neighbours | None = None
-        self._neighbour_port: NeighbourPort | None = None
+        self.neighbour_port: NeighbourPort | None = None
         if self._inherited is not None and place is not None:
             self._neighbours = Neighbours(place, self.reactor)
-            self._neighbour_port = NeighbourPort(self._inherited.neighbours, self.reactor)
+            self.neighbour_port = NeighbourPort(self._inherited.neighbours, self.reactor)
             self.reactor.reach_cells_by(self._neighbours.hand_over, self._neighbours.dial)
         self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
@@ -261,8 +261,8 @@ class Server:
             else:
                 port = self.reactor.listen_at(self._inherited.listeners[number], *rules)
             opened.append(str(replace(listener, port=port)))
-        if self._neighbour_port is not None:
-            self._neighbour_port.start()
+        if self.neighbour_port is not None:
+            self.neighbour_port.start()
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = WebSocketHandshake(self._adopt, self.settings.websocket_origins)
@@ -311,9 +311,9 @@ class Server:
             self._end_groups()
             self.cell.hand_over(self.successor)
         self.conducting.stop()
-        if self._neighbours is not None and self._neighbour_port is not None:
+        if self._neighbours is not None and self.neighbour_port is not None:
             self._neighbours.stop()
-            self._neighbour_port.stop()
+            self.neighbour_port.stop()
         if self.http is not None:
             self.http.stop()
         if self.history is not None:

@@ -1,4 +1,5 @@
-"""Show a replicated cell as any of its members sees it, or have another member own it.
+"""Show a replicated cell as any of its members sees it, or have another member own it; or, where a broker has
+several cells (serve --cells), move a queue from one to another.
 
 The member is asked over HTTP, where it answers also while the cell has no owner. A standby whose HTTP port
 has TLS, or can be reached from elsewhere, passes the question on to the owner, who asks for a login as for
@@ -11,6 +12,7 @@ import argparse
 import base64
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -26,12 +28,16 @@ DEFAULT_HTTP = "http://127.0.0.1:8672"
 VARIABLE = "SLUICE_HTTP"
 PLACE = "/api/v1/cluster"
 TIMEOUT_S = 10.0
+# Of a queue's move: how long consumers may take, and how often it is asked how far it is.
+WAIT_S = 10
+LOOK_S = 0.1
 MOST_BYTES = 1 << 20
 EXAMPLES = (
     ("sluice cluster status", "the owner, the standbys and how far they are behind"),
     ("sluice cluster status --http http://10.0.0.2:8672 --json", "as another member sees it, for a program"),
     ("sluice cluster move", "have the standby that has come farthest own the cell"),
     ("sluice cluster move b", "have b own it"),
+    ("sluice cluster move orders 2", "with serve --cells: have cell 2 keep the queue orders from now on"),
 )
 COLUMNS = (
     table.text("member", "name"),
@@ -53,17 +59,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser("status", help=shows, description=shows)
     _add_http(status)
     arguments.add_json(status)
-    moves = "have another member own the cell; clients connect again"
+    moves = "have another member own the cell, or another cell a queue; clients connect again"
     move = actions.add_parser("move", help=moves, description=moves)
     move.add_argument(
-        "member", nargs="?", default="", metavar="MEMBER", help="the standby; else the best one"
+        "member",
+        nargs="?",
+        default="",
+        metavar="MEMBER|QUEUE",
+        help="the standby, else the best one; or a queue",
+    )
+    move.add_argument(
+        "cell", nargs="?", type=arguments.natural, metavar="CELL", help="the number of the queue's new cell"
+    )
+    move.add_argument(
+        *("-b", "--broker"),
+        metavar="URL",
+        type=arguments.with_login,
+        default=os.environ.get("SLUICE_BROKER", arguments.DEFAULT_BROKER),
+        help=f"of a queue: amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else"
+        f" {arguments.DEFAULT_BROKER})",
+    )
+    move.add_argument(
+        "--wait",
+        type=arguments.natural,
+        default=WAIT_S,
+        metavar="SECONDS",
+        help=f"how long consumers of a queue may take to settle what they hold ({WAIT_S})",
     )
     _add_http(move)
     arguments.add_json(move)
 
 
 def run(args: argparse.Namespace) -> int:
-    """A table of members, or the member that the cell goes to."""
+    """A table of members, the member that the cell goes to, or the queue that is in another cell."""
+    if args.action == "move" and args.cell is not None:
+        return _move_queue(args)
     url = _url(args.http)
     if args.action == "move":
         found = _asked(url, "POST", f"{PLACE}/move", {"member": args.member})
@@ -71,6 +101,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         found = _asked(url, "GET", PLACE)
         text = "\n".join(_told(found))
+    print(table.as_json(found) if args.json else text)
+    return 0
+
+
+def _move_queue(args: argparse.Namespace) -> int:
+    """Have a queue go to another cell, and wait until it is there. OperatorError where it stays."""
+    from broker.cli.terminal import ask
+
+    with ask.connect(args) as management:
+        given = {"name": args.member, "cell": args.cell, "wait": args.wait * 1000}
+        begun = management.call("move-node", type=ask.BROKER, body=given)
+        at, found = management.at(begun.cell), ask.fields(begun.body)
+        while found["state"] not in ("moved", "refused"):
+            time.sleep(LOOK_S)
+            found = ask.fields(at.call("node-moved", type=ask.BROKER, body={"name": args.member}).body)
+    if found["state"] == "refused":
+        raise OperatorError(f"{printable(args.member)} stays where it is: {found['reason']}")
+    text = f"{printable(args.member)} is in cell {args.cell} with {found['messages']:,} messages"
     print(table.as_json(found) if args.json else text)
     return 0
 

@@ -216,6 +216,13 @@ _KINDS: dict[str, tuple[str, tuple[EventField, ...]]] = {
             EventField("reason", TEXT, "What ended it"),
         ),
     ),
+    "queue_moved": (
+        "A queue has gone to another of several cells, with all its messages",
+        (
+            EventField("cell", NATURAL, "The number of the cell that has it now"),
+            EventField("messages", NATURAL, "How many went along"),
+        ),
+    ),
     "route_up": (
         "A route to another broker is connected",
         (

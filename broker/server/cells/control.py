@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from broker.errors import OperatorError
+
 log = logging.getLogger("sluice.cells")
 
 # How long a cell waits for an answer of its supervisor, which only writes small files.
@@ -111,6 +113,17 @@ class CellControl:
         line, _, self._received = self._received.partition(b"\n")
         found: Line = json.loads(line)
         return found
+
+    def ask_now(self, line: Mapping[str, object]) -> Line:
+        """Return the supervisor's answer, before ``start``; other lines that come meanwhile are dropped.
+
+        OperatorError where it is gone.
+        """
+        self.tell({**line, "id": 0})
+        while (found := self.read()) is not None:
+            if found.get("answer") == 0:
+                return found
+        raise OperatorError("the supervisor is gone")
 
     def _run(self) -> None:
         while (line := self.read()) is not None:

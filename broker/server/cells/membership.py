@@ -10,6 +10,7 @@ from broker.manage.names import is_reserved
 from broker.server.cells.control import CellControl, Line
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.keeper import PROPOSED
+from broker.server.cells.moves import CellMoves
 from broker.server.cells.place import CellPlace
 from broker.server.cells.table import read_proposed
 from broker.server.server import Server
@@ -27,6 +28,7 @@ class CellMembership:
         self._place = place
         self._directory = directory
         self._control = control
+        self._moves = CellMoves(server, place, directory, control)
 
     def settle(self) -> None:
         """Before it serves: say which names stay here by the proposed table, and wait for the decision.
@@ -40,10 +42,16 @@ class CellMembership:
                 if line is None:
                     raise OperatorError("the supervisor is gone")
                 self._on_line(line)
+        self._moves.resolve()
+        # What was said of it meanwhile was dropped.
+        self._directory.take(self._place.read_table())
+        if self._server.neighbour_port is not None:
+            self._server.neighbour_port.on_move = self._moves.receive
         self.tell_misplaced()
 
     def start(self) -> None:
-        """Hear the supervisor from now on."""
+        """Hear the supervisor from now on, and operators who move queues."""
+        self._server.model.cells.mover = self._moves
         self._server.on_reloaded = self._reloaded
         self._control.on_line = lambda line: self._server.reactor.post(lambda: self._on_line(line))
         self._control.start()
@@ -74,6 +82,7 @@ class CellMembership:
         """Do what the supervisor says; on the loop's thread, or before that runs."""
         if "directory" in line:
             self._directory.take(self._place.read_table())
+            self._moves.on_directory()
         elif "propose" in line:
             self._answer({"round": line["propose"]})
         elif "cancel" in line:

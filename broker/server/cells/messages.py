@@ -29,6 +29,8 @@ CONNECTION = "connection"
 LINKS = "links"
 # One request over HTTP of the cell that a client of HTTP reached; its answer follows as HTTP has it.
 HTTP = "http"
+# A queue that goes to the other cell: its content follows in frames (``parcels``).
+MOVE = "move"
 TAKEN, REFUSED = b"T", b"R"
 
 

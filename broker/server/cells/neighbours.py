@@ -51,6 +51,8 @@ class NeighbourPort:
         self._reactor = reactor
         # Takes sockets on which other cells ask over HTTP; any thread may call it.
         self.on_http: Callable[[socket.socket], None] = socket.socket.close
+        # Given the socket and the fields of a queue that another cell sends, on a thread of its own.
+        self.on_move: Callable[[socket.socket, dict[str, object]], None] | None = None
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
 
@@ -94,6 +96,9 @@ class NeighbourPort:
                 self._on_links(sock, fields)
             elif fields["kind"] == messages.HTTP:
                 self.on_http(sock)
+            elif fields["kind"] == messages.MOVE and self.on_move is not None:
+                name = f"arrive-{fields.get('name')}"[:15]
+                threading.Thread(target=self.on_move, args=(sock, fields), name=name, daemon=True).start()
             else:
                 raise MessageError(f"another cell wants '{fields['kind']}', which this one doesn't know")
         except (MessageError, OSError) as fault:

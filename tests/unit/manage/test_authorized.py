@@ -152,6 +152,7 @@ WHOLE: dict[str, Callable[[AuthorizedModel], object]] = {
     "trace": lambda model: model.tracing.order(TraceRequest("c1")),
     "hold all": lambda model: model.operators.hold(None, True),
     "move cell": lambda model: model.cluster.move(""),
+    "move node": lambda model: model.cells.move("b.one", 1),
 }
 COPIED: dict[str, Callable[[AuthorizedModel], object]] = {
     "backup": lambda model: model.backups.begin("there"),
@@ -162,6 +163,7 @@ SEEN: dict[str, Callable[[AuthorizedModel], object]] = {
     "try": lambda model: finished(model.policies.try_in_parts(PolicySet())),
     "levels": lambda model: model.log_levels.effective(),
     "cell": lambda model: model.cluster.status(),
+    "moved": lambda model: model.cells.moved("b.one"),
     "audit": lambda model: model.diagnostics.audit(),
     "events": lambda model: model.diagnostics.events(5),
     "holds": lambda model: model.operators.holds(),
@@ -361,6 +363,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "backup": {"body": {"target": "there"}},
     "apply": {"body": {"text": "policies: []"}},
     "trace": {"body": {"connection": "c1"}},
+    "move-node": {"body": {"name": "b.one", "cell": 1}},
+    "node-moved": {"body": {"name": "b.one"}},
 }
 
 
