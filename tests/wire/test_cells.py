@@ -72,36 +72,6 @@ def test_a_reload_reaches_every_cell(start_broker: StartBroker) -> None:
     wait_until(lambda: broker.log.count("policies reloaded") == 3, 10, lambda: broker.log)
 
 
-def test_another_number_of_cells_is_refused_and_the_same_is_not(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    data = tmp_path / "shared"
-    start_broker(args=(*CELLS, "--data", str(data))).stop()
-    policies = tmp_path / "none.yaml"
-    policies.write_text("policies: []\n")
-    rest = ["--data", str(data), "--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0"]
-    for cells in ("1", "2", "4"):
-        refused = run_sluice("serve", "--cells", cells, "--policies", str(policies), *rest)
-        assert refused.returncode == 1
-        assert f"it holds 3 cells, and --cells is {cells}" in refused.stderr
-    start_broker(args=(*CELLS, "--data", str(data)))
-
-
-def test_the_data_of_a_single_broker_is_not_taken_for_cells(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    data = tmp_path / "single"
-    start_broker(args=("--data", str(data))).stop()
-    before = sorted(each.name for each in data.iterdir())
-    policies = tmp_path / "none.yaml"
-    policies.write_text("policies: []\n")
-    words = ("serve", "--cells", "2", "--policies", str(policies), "--data", str(data))
-    refused = run_sluice(*words, "--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0")
-    assert refused.returncode == 1
-    assert "isn't a directory of cells" in refused.stderr
-    assert sorted(each.name for each in data.iterdir()) == before
-
-
 def test_a_cell_that_can_not_start_ends_the_start(start_broker: StartBroker, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

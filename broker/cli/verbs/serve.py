@@ -88,14 +88,18 @@ def run(args: argparse.Namespace) -> int:
 
             serve_cell(settings, load, output, place)
             return 0
-        from broker.server.cells.layout import cells_of, check_single
+        from broker.server.cells.layout import CellsDirectory, cells_in, cells_of
 
-        cells = cells_of(settings)
-        if cells > 1:
+        cells = running = cells_of(settings)
+        if cells == 1 and cells_in(settings.data):
+            # Those of several cells that go run on until they have given their queues away.
+            directory = CellsDirectory(settings.data, 1)
+            running = directory.cells
+            directory.close()
+        if running > 1:
             from broker.server.cells.supervisor import Supervisor
 
             return Supervisor(settings, cells, _words(args), output, load).run()
-        check_single(settings.data)
         if settings.cluster.is_configured:
             from broker.server.member import serve_member
 

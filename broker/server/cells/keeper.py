@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from broker.server.cells.directory import CellDirectory
+from broker.server.cells.layout import mark_drained
 from broker.server.cells.table import (
     NamedPlace,
     PlacementTable,
@@ -103,6 +105,12 @@ class DirectoryKeeper:
             self._on_told(cell, line)
         elif kind == "commit":
             self._send(cell, {"answer": line["id"], **self._commit(cell, line)})
+        elif kind == "drained":
+            # A name that is to be made again is made where the others look for it.
+            left = {key: place for key, place in self.table.names.items() if place.cell != cell}
+            self._take(replace(self.table, names=left, edition=self.table.edition + 1))
+            mark_drained(self._data, cell)
+            log.warning("cell %d has no queue any more: the next start leaves it out", cell)
         elif kind == "give-up":
             self._send(cell, {"answer": line["id"], "done": self._give_up(str(line["move"]))})
         else:
@@ -118,7 +126,7 @@ class DirectoryKeeper:
             refusal = "where queues belong is being decided anew: try again"
         elif not 0 <= to < self._cells:
             refusal = f"there is no cell {to}"
-        elif self._cell_of(key) != cell:
+        elif key in self.table.names if line.get("new") else self._cell_of(key) != cell:
             refusal = f"'{key}' belongs to cell {self._cell_of(key)}"
         if refusal:
             return {"done": False, "reason": refusal}

@@ -5,15 +5,21 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from broker.engine.node import is_empty
 from broker.errors import OperatorError
+from broker.manage.cells import WAIT_MS
 from broker.manage.names import is_reserved
 from broker.server.cells.control import CellControl, Line
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.keeper import PROPOSED
 from broker.server.cells.moves import CellMoves
 from broker.server.cells.place import CellPlace
-from broker.server.cells.table import read_proposed
+from broker.server.cells.table import PlacementTable, read_proposed
 from broker.server.server import Server
+from broker.units import SECOND_NS
+
+# When a node that couldn't be given away is tried again.
+RETRY_NS = 10 * SECOND_NS
 
 log = logging.getLogger("sluice.cells")
 
@@ -29,6 +35,10 @@ class CellMembership:
         self._directory = directory
         self._control = control
         self._moves = CellMoves(server, place, directory, control)
+        # Of a cell that goes: when each of its nodes may be tried again, and whether it has told that none is
+        # left.
+        self._tried: dict[str, int] = {}
+        self._is_drained = False
 
     def settle(self) -> None:
         """Before it serves: say which names stay here by the proposed table, and wait for the decision.
@@ -55,6 +65,48 @@ class CellMembership:
         self._server.on_reloaded = self._reloaded
         self._control.on_line = lambda line: self._server.reactor.post(lambda: self._on_line(line))
         self._control.start()
+        if self._place.cells > self._directory.table.cells:
+            self._server.reactor.post(lambda: self._drain(self._server.engine.turn.now_ns))
+
+    def _drain(self, now_ns: int) -> None:
+        """Give the next node away where this is a cell that goes; once a second."""
+        table = self._directory.table
+        if self._place.number >= table.cells and not self._moves.is_busy:
+            self._give_next_away(PlacementTable(table.cells, table.patterns), now_ns)
+        self._server.reactor.at(now_ns + SECOND_NS, self._drain)
+
+    def _give_next_away(self, bare: PlacementTable, now_ns: int) -> None:
+        # Those to many topics have no topic here.
+        names = [*self.names(), *self._server.engine.topology.subscriptions]
+        if not names:
+            if not self._is_drained:
+                self._is_drained = True
+                self._control.tell({"do": "drained"})
+            return
+        after = CellDirectory(self._place.number, self._place.cells, bare)
+        for name in names:
+            if self._tried.get(name, 0) > now_ns:
+                continue
+            self._tried[name] = now_ns + RETRY_NS
+            try:
+                self._give_away(name, after.cell_of(name))
+            except OperatorError as fault:
+                log.error("'%s' is in the way of leaving this cell out: %s", name, fault)
+                continue
+            return
+
+    def _give_away(self, name: str, cell: int) -> None:
+        """Give a node to its new cell. What bears another cell's name, dead letters above all, gets a name of
+        its own: that cell may have such a node itself.
+        """
+        nodes = self._server.model.nodes
+        is_owner = self._directory.cell_of(name) == self._place.number
+        if is_owner and not self._moves.met_another(name):
+            self._moves.begin(name, cell, WAIT_MS)
+        elif is_empty(nodes.find(name)):
+            nodes.delete(name)
+        else:
+            self._moves.begin_stray(name, cell, f"{name}.cell-{self._place.number}", WAIT_MS)
 
     def names(self) -> list[str]:
         """Return the names of the nodes that are here, those that were set aside included."""

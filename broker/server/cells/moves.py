@@ -52,6 +52,8 @@ log = logging.getLogger("sluice.cells")
 
 # Notes in a cell's store, each with the name of the node behind it and the id of the move as its value.
 LEAVING, ARRIVING = "leaving/", "arriving/"
+# Said where a node of that name is there already.
+OF_ITS_OWN = "of its own"
 FORCED = "amqp:connection:forced"
 # Between two looks at what isn't settled; and how long nothing may come on credit that was taken back.
 LOOK_S = 0.02
@@ -77,6 +79,8 @@ class _Leaving:
     node: Node
     to: int
     wait_s: float
+    # The name that it has there.
+    called: str
     move: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: str = "waiting"
     messages: int = 0
@@ -164,10 +168,25 @@ class CellMoves:
             )
         if cell == self._place.number:
             raise OperatorError(f"'{name}' is in cell {cell}")
+        return self._begin(node, cell, wait_ms, name)
+
+    def begin_stray(self, name: str, cell: int, called: str, wait_ms: int) -> NodeMove:
+        """Begin to move what came to be here under another cell's name, and have it by a name of its own
+        there. OperatorError where it can't be done.
+        """
+        return self._begin(self._nodes.find(name), cell, wait_ms, called)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a node is on its way from here."""
+        return bool(self._leaving)
+
+    def _begin(self, node: Node, cell: int, wait_ms: int, called: str) -> NodeMove:
+        name = node.name
         reason = why_not(node) or self._why_configured(name)
         if reason:
             raise OperatorError(f"'{name}' can't be moved: {reason}")
-        move = self._leaving[name] = _Leaving(node, cell, wait_ms / 1000)
+        move = self._leaving[name] = _Leaving(node, cell, wait_ms / 1000, called)
         self._nodes.moving.add(name)
         freeze(self._engine, node)
         log.info("'%s' goes to cell %d: its producers are stopped", name, cell)
@@ -181,6 +200,11 @@ class CellMoves:
         if name in self._over:
             return self._over[name]
         raise NotFoundError(f"'{name}' wasn't moved from this cell")
+
+    def met_another(self, name: str) -> bool:
+        """Return whether the last move of a node was refused since the other cell has one of that name."""
+        last = self._over.get(name)
+        return last is not None and last.state == "refused" and OF_ITS_OWN in last.reason
 
     def _why_configured(self, name: str) -> str:
         settings = self._server.settings
@@ -229,9 +253,10 @@ class CellMoves:
     def _hand_off(self, move: _Leaving) -> None:
         node = move.node
         move.state = "copying"
-        definition = self._ask(lambda: self._definition(node))
+        is_new = move.called != node.name
+        definition = self._ask(lambda: self._definition(node, is_new=is_new))
         with connected(self._place.socket_of(move.to), ANSWER_S) as sock:
-            fields = {"name": node.name, "move": move.move, "definition": definition.decode()}
+            fields = {"name": move.called, "move": move.move, "definition": definition.decode()}
             sock.sendall(messages.written(messages.MOVE, fields))
             with sock.makefile("rb") as answers:
                 _check(answers.readline())
@@ -242,8 +267,8 @@ class CellMoves:
             move.state = "deciding"
             self._ask(lambda: self._note(move))
             _stop_at("noted")
-            order = {"do": "commit", "key": key_of(node.name), "to": move.to, "move": move.move}
-            answer = self._control.ask(order)
+            order = {"do": "commit", "key": key_of(move.called), "to": move.to, "move": move.move}
+            answer = self._control.ask({**order, "new": is_new})
             _stop_at("decided")
             if not answer["done"]:
                 raise MoveError(str(answer["reason"]))
@@ -316,10 +341,10 @@ class CellMoves:
         while len(self._over) > MOST_REMEMBERED:
             del self._over[next(iter(self._over))]
 
-    def _definition(self, node: Node) -> bytes:
+    def _definition(self, node: Node, *, is_new: bool) -> bytes:
         arguments = dict(node.arguments)
-        if node.shelf is not None and not node.settings.durable:
-            # It is kept though policies say otherwise by now.
+        if node.shelf is not None and (is_new or not node.settings.durable):
+            # It is kept though policies say otherwise by now, or of the other name.
             arguments["durable"] = True
         capability = node.kind if node.origins.get("kind") == "capability" else ""
         maker = self._nodes.ownership.user(node)
@@ -394,8 +419,8 @@ class CellMoves:
         nodes, policies = self._nodes, self._server.model.policies
         if nodes.is_taken(name):
             raise ConflictError(
-                f"cell {self._place.number} has a node '{name}' of its own, with dead letters or copies that"
-                " came to be there: move its messages and delete it first"
+                f"cell {self._place.number} has a node '{name}' {OF_ITS_OWN}, with dead letters or copies"
+                " that came to be there: move its messages and delete it first"
             )
         known = Definition.decode(name, definition)
         durable = self._engine.durability.is_on()

@@ -107,7 +107,8 @@ class Supervisor:
     ) -> None:
         self._settings = settings
         self._load = load
-        self._count = cells
+        # How many there are to be, and how many run: more, until those that go are empty.
+        self._wanted = self._count = cells
         self._words = words
         self._output = output
         self._name = f"sluice-{uuid.uuid4()}"
@@ -149,16 +150,20 @@ class Supervisor:
     def _open(self) -> None:
         raise_descriptor_limit()
         settings = self._settings
-        check_settings(settings, self._count)
+        check_settings(settings, self._wanted)
         for text in check(settings):
             log.warning("%s", text)
-        patterns = patterns_of(load_policies(settings.policies), self._count)
-        self._directory = CellsDirectory(settings.data, self._count)
+        patterns = patterns_of(load_policies(settings.policies), self._wanted)
+        self._directory = CellsDirectory(settings.data, self._wanted)
+        self._count = self._directory.cells
+        if self._count > self._wanted:
+            text = "cells %d to %d give their queues to the others; then a start leaves them out"
+            log.warning(text, self._wanted, self._count - 1)
         self._open_ports(settings)
         for number in range(self._count):
             self._cells.append(_Cell(number, neighbour_socket(socket_of(settings.data, number))))
         self._keeper = DirectoryKeeper(settings.data, self._count, self._send_line)
-        wanted = PlacementTable(self._count, patterns)
+        wanted = PlacementTable(self._wanted, patterns)
         if not wanted.says_like(self._keeper.table):
             # Before anybody is let in the cells say which names stay where they are.
             self._proposed = str(self._keeper.propose(wanted))
@@ -227,7 +232,7 @@ class Supervisor:
             return
         settings = self._settings if self._load is None else self._load()
         wanted = PlacementTable(
-            keeper.table.cells, patterns_of(load_policies(settings.policies), self._count)
+            keeper.table.cells, patterns_of(load_policies(settings.policies), self._wanted)
         )
         if not wanted.says_like(keeper.table):
             keeper.propose(wanted)

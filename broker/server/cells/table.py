@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker.config.policies import PolicySet
 from broker.errors import OperatorError
-from broker.server.cells.layout import write_whole
+from broker.server.cells.files import write_whole
 
 NAME = "directory.json"
 VERSION = 1
