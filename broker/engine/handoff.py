@@ -76,6 +76,8 @@ def thaw(engine: Engine, node: Node) -> None:
     engine.delivery.frozen.discard(node)
     engine.expirations.resume(node)
     engine.schedules.resume(node)
+    # Before anything goes out: the time of some may be over since.
+    engine.settlement.expire()
     engine.turn.mark_dirty(node)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
@@ -60,6 +61,8 @@ class Diagnostics:
                 raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
             return found
         waiting = self._why_node(node, store) or [reasons.of_node(node, self._context(node, store))]
+        place = self._nodes.place_of(node)
+        waiting = [replace(each, sentence=each.sentence + place) for each in waiting] if place else waiting
         return waiting + self._advice(node)
 
     def deadlocks(self) -> list[DeadlockView]:

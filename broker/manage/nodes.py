@@ -57,6 +57,8 @@ class Nodes:
         self.own: dict[str, NodeSettings] = {}
         # Names of nodes that are on their way to or from another cell: nothing of them may change.
         self.moving: set[str] = set()
+        # Says what is to be known of a node's cell: a sentence with a space in front, or nothing.
+        self.place_of: Callable[[Node], str] = lambda node: ""
         self.elsewhere: Callable[[str], OperatorError | None] = lambda name: None
         self.on_create: OnNode = _ignore
         self.on_delete: OnNode = _ignore

@@ -277,6 +277,8 @@ def test_while_it_is_moved_nobody_changes_it(cells: RunningBroker) -> None:
                 management.call(operation, BROKER, body=body)
         with pytest.raises(OperatorError, match="being moved"):
             management.call("DELETE", QUEUE, name)
+        told = management.call("why", BROKER, body={"address": name}).body
+        assert "It is being moved to cell 1, and stands still" in str(told)
         management.call("stop-producers", BROKER, body={"target": name})
         management.call("start-producers", BROKER, body={"target": name})
     receiver.accept()

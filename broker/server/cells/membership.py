@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from broker.engine.node import is_empty
+from broker.engine.node import Node, is_empty
 from broker.errors import OperatorError
 from broker.manage.cells import WAIT_MS
 from broker.manage.names import is_reserved
@@ -62,11 +62,28 @@ class CellMembership:
     def start(self) -> None:
         """Hear the supervisor from now on, and operators who move queues."""
         self._server.model.cells.mover = self._moves
+        self._server.model.nodes.place_of = self._place_of
         self._server.on_reloaded = self._reloaded
         self._control.on_line = lambda line: self._server.reactor.post(lambda: self._on_line(line))
         self._control.start()
         if self._place.cells > self._directory.table.cells:
             self._server.reactor.post(lambda: self._drain(self._server.engine.turn.now_ns))
+
+    def _is_misplaced(self, node: Node) -> bool:
+        cell = node.settings.cell
+        return cell >= 0 and cell != self._place.number and self._directory.cell_of(node.name) != cell
+
+    def _place_of(self, node: Node) -> str:
+        """Say what is to be known of a node's cell, for `why`."""
+        if node.name in self._server.model.nodes.moving:
+            return self._moves.sentence_of(node.name)
+        if not self._is_misplaced(node):
+            return ""
+        origin = node.origins.get("cell") or "a policy"
+        return (
+            f" It is in cell {self._place.number}, though {origin} says cell: {node.settings.cell}, since it"
+            f" was there before; 'sluice cluster move {node.name} {node.settings.cell}' moves it."
+        )
 
     def _drain(self, now_ns: int) -> None:
         """Give the next node away where this is a cell that goes; once a second."""
@@ -118,7 +135,7 @@ class CellMembership:
         """Log the nodes that are here though a policy says that they belong to another cell."""
         for node in list(self._server.engine.topology.nodes.values()):
             cell = node.settings.cell
-            if cell >= 0 and cell != self._place.number and self._directory.cell_of(node.name) != cell:
+            if self._is_misplaced(node):
                 log.warning(
                     "'%s' is in cell %d and stays there, though %s says cell: %d: it was there before"
                     " the policy; to have it there, drain and delete it, and make it again",

@@ -201,6 +201,16 @@ class CellMoves:
             return self._over[name]
         raise NotFoundError(f"'{name}' wasn't moved from this cell")
 
+    def sentence_of(self, name: str) -> str:
+        """Say how far a move has come, for `why`."""
+        found = self._leaving.get(name)
+        if found is None:
+            return " It is on its way to this cell from another one."
+        return (
+            f" It is being moved to cell {found.to}, and stands still until it is there: {found.state},"
+            f" {found.messages:,} messages copied."
+        )
+
     def met_another(self, name: str) -> bool:
         """Return whether the last move of a node was refused since the other cell has one of that name."""
         last = self._over.get(name)
