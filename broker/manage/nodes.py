@@ -448,6 +448,7 @@ class Nodes:
                 self._policies.check_subscription(wanted, arguments=arguments)
 
     def _topic(self, address: str) -> Node:
+        self.check_stays(address)
         node = self.resolve(address, "topic")
         if not node.is_topic:
             raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")

@@ -107,14 +107,21 @@ class DirectoryKeeper:
             self._send(cell, {"answer": line["id"], **self._commit(cell, line)})
         elif kind == "drained":
             # A name that is to be made again is made where the others look for it.
-            left = {key: place for key, place in self.table.names.items() if place.cell != cell}
-            self._take(replace(self.table, names=left, edition=self.table.edition + 1))
-            mark_drained(self._data, cell)
-            log.warning("cell %d has no queue any more: the next start leaves it out", cell)
+            self._on_drained(cell)
         elif kind == "give-up":
             self._send(cell, {"answer": line["id"], "done": self._give_up(str(line["move"]))})
         else:
             log.error("cell %d asks for %r, which the supervisor doesn't know", cell, kind)
+
+    def _on_drained(self, cell: int) -> None:
+        left = {key: place for key, place in self.table.names.items() if place.cell != cell}
+        try:
+            self._take(replace(self.table, names=left, edition=self.table.edition + 1))
+            mark_drained(self._data, cell)
+        except OSError as fault:
+            log.error("that cell %d has no queue any more can't be noted: %s", cell, fault)
+        else:
+            log.warning("cell %d has no queue any more: the next start leaves it out", cell)
 
     def _commit(self, cell: int, line: Line) -> dict[str, object]:
         """Decide that a name belongs to another cell from now on, and tell all cells, that one first."""

@@ -287,7 +287,7 @@ class CellMoves:
     def _note(self, move: _Leaving) -> None:
         """Note that the node is leaving. MoveError where it isn't any more what was copied."""
         node = move.node
-        if unrest(self._engine, node) or node.gate.depth_msgs != move.messages:
+        if why_not(node) or unrest(self._engine, node) or node.gate.depth_msgs != move.messages:
             raise MoveError("it has changed meanwhile")
         self._engine.durability.note(LEAVING + node.name, move.move.encode())
 
