@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from proton import ConnectionException, Message, Timeout, symbol
+from proton import Condition, ConnectionException, Message, Timeout, symbol
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
@@ -61,6 +61,12 @@ def say(connection: BlockingConnection) -> None:
     """Write what a client has said last; the broker may close the connection meanwhile."""
     with suppress(Timeout, ConnectionException):
         connection.wait(lambda: False, timeout=0.1)
+
+
+def why_closed(connection: BlockingConnection) -> Condition | None:
+    """Return with which error the broker has closed a connection; None while it hasn't."""
+    say(connection)
+    return None if connection.conn is None else connection.conn.remote_condition
 
 
 def move(broker: RunningBroker, name: str, cell: int, *more: str) -> str:
@@ -178,9 +184,12 @@ def test_what_a_consumer_holds_is_waited_for(cells: RunningBroker) -> None:
     say(connection)
     mover.join(30)
     assert bodies(cells, name, 2) == [2, 3]
-    # Its link was there: it comes back by itself.
-    with pytest.raises(Exception, match="goes to another cell"):
-        receiver.receive(timeout=5)
+    # Its link was there: it is told to come back.
+    wait_until(lambda: why_closed(connection) is not None, 10, "the client to be disconnected")
+    told = why_closed(connection)
+    assert told is not None
+    assert told.name == "amqp:connection:forced"
+    assert "goes to another cell" in str(told.description)
 
 
 def test_what_a_consumer_goes_on_holding_comes_again_flagged(cells: RunningBroker) -> None:
