@@ -174,7 +174,7 @@ class NodeSettings:
         CellNumber(),
         NO_CELL,
         "Which of several cells nodes of this pattern belong to, for a policy alone. It is decided when a"
-        " node is made; one that is there stays where it is",
+        " node is made; one that is there stays where it is, until `sluice cluster move`",
         shown="the cell that the name decides",
     )
     max_count: int = setting(Count(), 0, "Hard limit in messages; 0 means none", argument="qpid.max_count")

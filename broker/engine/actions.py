@@ -86,6 +86,6 @@ class OperatorActions:
 
     def wind_down(self) -> None:
         """Take no more from producers and send no more to consumers; what is out may still settle."""
-        self._delivery.winding_down = True
+        self._delivery.wind_down()
         for node in self._topology.nodes.values():
             self._changes.hold(node, True)

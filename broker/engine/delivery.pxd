@@ -13,9 +13,12 @@ cdef class Delivery:
     cdef Durability _durability
     cdef Departure _departure
     cdef object _topology
-    cdef public bint winding_down, held_back
+    cdef readonly bint winding_down
+    cdef public bint held_back
     cdef public long until_ns
-    cdef public set frozen
+    # What is asked before anything goes out: whether it has to be looked at what stands still.
+    cdef bint _some_stand
+    cdef readonly set frozen
 
     @cython.locals(queue=Queue)
     cpdef object serve(self, Node node)

@@ -28,9 +28,24 @@ class Delivery:
         self._departure = departure
         self._topology = topology
         self.winding_down = False
+        self._some_stand = False
         self.until_ns = FOREVER_NS
         self.held_back = False
         self.frozen: set[Node] = set()
+
+    def wind_down(self) -> None:
+        """Send nothing any more."""
+        self.winding_down = self._some_stand = True
+
+    def freeze(self, node: Node) -> None:
+        """Send nothing of a node until ``thaw``."""
+        self.frozen.add(node)
+        self._some_stand = True
+
+    def thaw(self, node: Node) -> None:
+        """Send what a node has again, or forget one that is deleted."""
+        self.frozen.discard(node)
+        self._some_stand = self.winding_down or bool(self.frozen)
 
     def act_until(self, until_ns: int) -> None:
         """Send nothing of durable nodes from then on: another broker may own, and deliver, what they have.
@@ -117,7 +132,7 @@ class Delivery:
         """Return whether messages may go out: no shutdown, they are this broker's still, and it is on disk
         that they may have been sent.
         """
-        if self.winding_down or (self.frozen and node in self.frozen):
+        if self._some_stand and (self.winding_down or node in self.frozen):
             return False
         if node.shelf is None:
             return True

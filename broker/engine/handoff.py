@@ -65,7 +65,7 @@ def why_not(node: Node) -> str:
 
 def freeze(engine: Engine, node: Node) -> None:
     """Have nothing of a node change any more but by outcomes of what is out; producers lose their credit."""
-    engine.delivery.frozen.add(node)
+    engine.delivery.freeze(node)
     engine.expirations.forget(node)
     engine.schedules.pause(node)
     engine.changes.hold(node, True)
@@ -73,7 +73,7 @@ def freeze(engine: Engine, node: Node) -> None:
 
 def thaw(engine: Engine, node: Node) -> None:
     """Have a node go on; the caller lets producers send again."""
-    engine.delivery.frozen.discard(node)
+    engine.delivery.thaw(node)
     engine.expirations.resume(node)
     engine.schedules.resume(node)
     # Before anything goes out: the time of some may be over since.

@@ -21,10 +21,10 @@ from proton.utils import BlockingConnection
 from broker.client.request import Management
 from broker.errors import SluiceError
 from broker.server.cells.directory import CellDirectory
-from broker.server.cells.moves import STEPS
 from broker.server.cells.table import read_table
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.move_steps import GETTING, GIVING, waiting_at
 from tests.wire.test_cells_moves import bodies, cells_with, send
 
 CELLS = 2
@@ -32,9 +32,6 @@ ARGS = ("--cells", str(CELLS))
 POLICIES = 'policies:\n  - {match: "orders.>", durable: true}\n'
 BROKER = "org.sluice.broker"
 COUNT = 3000
-# The steps of the cell that gives a queue away, and of the one that gets it; whether it is decided by then.
-GIVING = {"copying": False, "copied": False, "noted": False, "decided": True}
-GETTING = {"receiving": False, "received": False, "staged": False}
 
 
 def begin(broker: RunningBroker, name: str, cell: int) -> None:
@@ -45,16 +42,14 @@ def begin(broker: RunningBroker, name: str, cell: int) -> None:
 @pytest.mark.parametrize("killed", ["giving", "getting", "supervisor"])
 @pytest.mark.parametrize("step", [*GIVING, *GETTING])
 def test_whoever_is_killed_at_a_step_one_cell_has_all_of_it(
-    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, step: str, killed: str
+    start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, killed: str
 ) -> None:
-    monkeypatch.setenv(STEPS, step)
-    broker = start_broker(policies=POLICIES, args=ARGS)
+    with waiting_at(step, tmp_path / "steps", monkeypatch):
+        broker = start_broker(policies=POLICIES, args=ARGS)
     [name] = names_in(0, CELLS, 1)
     send(broker, name, *range(COUNT))
     begin(broker, name, 1)
-    broker.wait_for_log(f"stopped at {step}")
-    # Those that begin now don't stop any more.
-    monkeypatch.delenv(STEPS)
+    broker.wait_for_log(f"waiting at {step}")
     if killed == "supervisor":
         pids = pids_of(broker).values()
         broker.signal(signal.SIGKILL)
@@ -68,7 +63,7 @@ def test_whoever_is_killed_at_a_step_one_cell_has_all_of_it(
         cell = 0 if killed == "giving" else 1
         wait_for_cell(broker, cell, kill_cell(broker, cell))
     wait_until(lambda: len(owners(broker, name)) == 1, 20, lambda: broker.log)
-    if GIVING.get(step):
+    if step == "decided":
         assert owners(broker, name) == [1]
     assert bodies(broker, name, COUNT) == list(range(COUNT))
 

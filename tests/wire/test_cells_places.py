@@ -94,6 +94,7 @@ def test_a_node_that_is_there_stays_where_it_is(start_broker: StartBroker, resta
         broker.signal(signal.SIGHUP)
         broker.wait_for_log("policies reloaded")
     wait_until(lambda: broker.log.count("stays there, though") == 2, 15, lambda: broker.log)
+    assert f"'{before[0]}' is in cell 0 and stays there, though" in broker.log
     assert f"cluster move {before[0]} 2" in broker.log
     with Management(broker.url) as management:
         told = management.call("why", "org.sluice.broker", body={"address": before[0]}).body

@@ -52,6 +52,7 @@ class CellMembership:
                 if line is None:
                     raise OperatorError("the supervisor is gone")
                 self._on_line(line)
+        self._directory.take(self._place.read_table())
         self._moves.resolve()
         # What was said of it meanwhile was dropped.
         self._directory.take(self._place.read_table())
@@ -137,9 +138,10 @@ class CellMembership:
             cell = node.settings.cell
             if self._is_misplaced(node):
                 log.warning(
-                    "'%s' is in cell %d and stays there, though %s says cell: %d: it was there before"
-                    " the policy; to have it there, drain and delete it, and make it again",
+                    "'%s' is in cell %d and stays there, though %s says cell: %d: it was there before;"
+                    " 'sluice cluster move %s %d' moves it",
                     *(node.name, self._place.number, node.origins.get("cell") or "a policy", cell),
+                    *(node.name, cell),
                 )
 
     def _reloaded(self) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 import threading
 import time
@@ -50,7 +49,8 @@ from broker.server.server import Server
 
 log = logging.getLogger("sluice.cells")
 
-# Notes in a cell's store, each with the name of the node behind it and the id of the move as its value.
+# Notes in a cell's store, each with the name of the node behind it. The value is the id of the move, and where
+# the node gets another name a space and that.
 LEAVING, ARRIVING = "leaving/", "arriving/"
 # Said where a node of that name is there already.
 OF_ITS_OWN = "of its own"
@@ -58,12 +58,11 @@ FORCED = "amqp:connection:forced"
 # Between two looks at what isn't settled; and how long nothing may come on credit that was taken back.
 LOOK_S = 0.02
 QUIET_S = 0.1
+# After the time to settle, how long what comes on such credit may keep a move waiting.
+LONGEST_QUIET_S = 5.0
 # How long the other cell may take for one answer, and this one's loop for one step.
 ANSWER_S = 60.0
 MOST_REMEMBERED = 1000
-# Tests name a step by this variable at which a move waits for so long (tests/wire/test_cells_moves_crash.py).
-STEPS = "SLUICE_TEST_MOVE_STEP"
-STOP_S = 2.0
 
 Answer = TypeVar("Answer")
 
@@ -97,7 +96,6 @@ class _Arriving:
     node: Node
     move: str
     reception: Reception
-    is_decided: bool = False
 
 
 class CellMoves:
@@ -128,21 +126,26 @@ class CellMoves:
         OperatorError where the supervisor is gone.
         """
         for key, value in list(self._server.store.recovered.notes.items()):
-            for begin, keeps_if_done in ((LEAVING, False), (ARRIVING, True)):
+            for begin in (LEAVING, ARRIVING):
                 if value and key.startswith(begin):
-                    self._resolve(key, key.removeprefix(begin), value.decode(), keeps_if_done)
+                    self._resolve(begin, key.removeprefix(begin), value.decode())
 
-    def _resolve(self, key: str, name: str, move: str, keeps_if_done: bool) -> None:
+    def _resolve(self, begin: str, name: str, note: str) -> None:
+        move, _, called = note.partition(" ")
         done = bool(self._control.ask_now({"do": "give-up", "move": move})["done"])
-        if done != keeps_if_done:
+        if begin == LEAVING and not done and not called:
+            # Done as well where its next cell has given it on meanwhile: the table has the last move alone.
+            done = self._directory.cell_of(name) != self._place.number
+        is_here = done == (begin == ARRIVING)
+        if not is_here:
             if self._engine.topology.has(name):
                 self._nodes.delete(name, anyway=True)
             elif self._nodes.aside.has(name):
                 self._nodes.aside.discard(name)
-        self._engine.durability.note(key, b"")
+        self._engine.durability.note(begin + name, b"")
         self._engine.seal()
-        what = "is here" if done == keeps_if_done else "isn't here"
-        log.warning("'%s', which was being moved when this cell ended, %s", name, what)
+        state = "is here" if is_here else "isn't here"
+        log.warning("'%s', which was being moved when this cell ended, %s", name, state)
 
     # --- asked for by operators
 
@@ -230,10 +233,7 @@ class CellMoves:
         try:
             self._wait_for_quiet(move)
             self._hand_off(move)
-        except SilentError:
-            # It stays frozen: this process ends with its supervisor.
-            log.critical("nobody knows which cell '%s' belongs to: the supervisor is gone", move.node.name)
-        except (MoveError, SluiceError, ParcelError, OSError, TimeoutError) as fault:
+        except (MoveError, SilentError, SluiceError, ParcelError, OSError, TimeoutError) as fault:
             self._give_up(move, str(fault))
         except Exception as fault:
             log.exception("a move has failed")
@@ -242,15 +242,16 @@ class CellMoves:
     def _wait_for_quiet(self, move: _Leaving) -> None:
         """Wait until nothing of the node is under way; disconnect whoever doesn't settle in time."""
         node = move.node
-        until = time.monotonic() + move.wait_s
         quiet_since = time.monotonic()
+        until = quiet_since + move.wait_s
+        latest = until + LONGEST_QUIET_S
         has_closed = False
         while True:
             admitted, unsettled = self._ask(lambda: (admit_parked(node), unrest(self._engine, node)))
             now = time.monotonic()
             if admitted or unsettled:
                 quiet_since = now
-            elif now - quiet_since >= QUIET_S:
+            if not unsettled and (now - quiet_since >= QUIET_S or now >= latest):
                 return
             if unsettled and now >= until:
                 if has_closed:
@@ -273,13 +274,10 @@ class CellMoves:
                 self._copy(move, sock)
                 sock.sendall(parcels.frame(parcels.END, str(move.messages).encode()))
                 _check(answers.readline())
-            _stop_at("copied")
             move.state = "deciding"
             self._ask(lambda: self._note(move))
-            _stop_at("noted")
             order = {"do": "commit", "key": key_of(move.called), "to": move.to, "move": move.move}
             answer = self._control.ask({**order, "new": is_new})
-            _stop_at("decided")
             if not answer["done"]:
                 raise MoveError(str(answer["reason"]))
             self._ask(lambda: self._finish(move))
@@ -289,7 +287,8 @@ class CellMoves:
         node = move.node
         if why_not(node) or unrest(self._engine, node) or node.gate.depth_msgs != move.messages:
             raise MoveError("it has changed meanwhile")
-        self._engine.durability.note(LEAVING + node.name, move.move.encode())
+        note = move.move if move.called == node.name else f"{move.move} {move.called}"
+        self._engine.durability.note(LEAVING + node.name, note.encode())
 
     def _copy(self, move: _Leaving, sock: socket.socket) -> None:
         read = threading.Event()
@@ -307,14 +306,15 @@ class CellMoves:
                 return
             move.messages += len(found)
             sock.sendall(parcels.frame(parcels.MESSAGES, parcels.written_messages(found)))
-            _stop_at("copying")
 
     def _finish(self, move: _Leaving) -> None:
-        """The node is the other cell's: nothing of it stays here."""
+        """The node is the other cell's: nothing of it stays here. A second call does nothing."""
+        if move.state == "moved":
+            return
         node = move.node
         self._disconnect(node, only_holders=False)
         self._nodes.moving.discard(node.name)
-        self._engine.delivery.frozen.discard(node)
+        self._engine.delivery.thaw(node)
         self._nodes.delete(node.name, anyway=True)
         self._engine.durability.note(LEAVING + node.name, b"")
         move.state = "moved"
@@ -325,13 +325,22 @@ class CellMoves:
 
     def _give_up(self, move: _Leaving, reason: str) -> None:
         """Have the node go on here, unless the supervisor has decided otherwise already."""
-        try:
-            if self._control.ask({"do": "give-up", "move": move.move})["done"]:
-                self._ask(lambda: self._finish(move))
-            else:
-                self._ask(lambda: self._go_on(move, reason))
-        except SilentError:
-            log.critical("nobody knows which cell '%s' belongs to: the supervisor is gone", move.node.name)
+        if self._is_done(move.move, move.node.name):
+            self._server.reactor.post(lambda: self._finish(move))
+        else:
+            self._server.reactor.post(lambda: self._go_on(move, reason))
+
+    def _is_done(self, move: str, name: str) -> bool:
+        """Return whether a move is done; one that isn't can't be done any more.
+
+        It is asked until there is an answer: before it the node can neither go on nor be deleted, and this
+        process ends with its supervisor.
+        """
+        while True:
+            try:
+                return bool(self._control.ask({"do": "give-up", "move": move})["done"])
+            except SilentError:
+                log.error("the supervisor doesn't say which cell '%s' belongs to: asking again", name)
 
     def _go_on(self, move: _Leaving, reason: str) -> None:
         node = move.node
@@ -339,7 +348,9 @@ class CellMoves:
         log.error("'%s' stays in cell %d: %s", node.name, self._place.number, reason)
         self._engine.durability.note(LEAVING + node.name, b"")
         self._nodes.moving.discard(node.name)
-        if not node.deleted:
+        if node.deleted:
+            self._engine.delivery.thaw(node)
+        else:
             thaw(self._engine, node)
             self._server.model.operators.hold_node(node)
         self._end(move)
@@ -380,18 +391,14 @@ class CellMoves:
 
     def receive(self, sock: socket.socket, fields: Mapping[str, Any]) -> None:
         """Take a node of another cell in; on a thread of its own, which this ends with."""
-        arriving: _Arriving | None = None
-        move = str(fields["move"])
+        name, move, definition = (str(fields[each]) for each in ("name", "move", "definition"))
         try:
             sock.settimeout(ANSWER_S)
-            name, definition = str(fields["name"]), str(fields["definition"]).encode()
-            arriving = self._ask(lambda: self._make(name, move, definition))
+            arriving = self._ask(lambda: self._make(name, move, definition.encode()))
             sock.sendall(_answer(""))
             self._receive_all(sock, arriving)
-            _stop_at("received")
             # Asked with something stored: what came before it is on disk then, too.
             self._ask(lambda: self._engine.durability.note(ARRIVING + name, move.encode()))
-            _stop_at("staged")
             sock.sendall(_answer(""))
             sock.settimeout(None)
             # Until the other cell has heard the decision, or is gone.
@@ -404,8 +411,8 @@ class CellMoves:
             _tell(sock, f"internal error: {fault}")
         finally:
             sock.close()
-        if arriving is not None:
-            self._conclude(arriving)
+        done = self._is_done(move, name)
+        self._server.reactor.post(lambda: self._conclude(move, done))
 
     def _receive_all(self, sock: socket.socket, arriving: _Arriving) -> None:
         reception = arriving.reception
@@ -422,7 +429,6 @@ class CellMoves:
             else:
                 found = parcels.read_messages(data)
                 self._ask(partial(reception.put, found))
-            _stop_at("receiving")
 
     def _make(self, name: str, move: str, definition: bytes) -> _Arriving:
         """Make the node, frozen, with a note in the same group that it isn't this cell's yet."""
@@ -445,16 +451,10 @@ class CellMoves:
         arriving = self._arriving[move] = _Arriving(node, move, Reception(self._engine, node))
         return arriving
 
-    def _conclude(self, arriving: _Arriving) -> None:
-        """Keep the node or delete it, as the supervisor has decided or does now."""
-        if arriving.is_decided:
-            return
-        try:
-            done = bool(self._control.ask({"do": "give-up", "move": arriving.move})["done"])
-        except SilentError:
-            log.critical("nobody knows which cell '%s' belongs to", arriving.node.name)
-            return
-        self._ask(lambda: self._decide(arriving, done))
+    def _conclude(self, move: str, done: bool) -> None:
+        """Keep the node of a move or delete it, if there is one about which that isn't decided yet."""
+        if move in self._arriving:
+            self._decide(self._arriving[move], done)
 
     def on_directory(self) -> None:
         """Have nodes go on that have become this cell's."""
@@ -464,14 +464,11 @@ class CellMoves:
                 self._decide(arriving, True)
 
     def _decide(self, arriving: _Arriving, done: bool) -> None:
-        if arriving.is_decided:
-            return
-        arriving.is_decided = True
         node = arriving.node
-        self._arriving.pop(arriving.move, None)
+        del self._arriving[arriving.move]
         self._nodes.moving.discard(node.name)
         self._engine.durability.note(ARRIVING + node.name, b"")
-        self._engine.delivery.frozen.discard(node)
+        self._engine.delivery.thaw(node)
         if done:
             thaw(self._engine, node)
             self._server.model.operators.hold_node(node)
@@ -536,10 +533,3 @@ def _read(sock: socket.socket, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
-
-
-def _stop_at(step: str) -> None:
-    """Wait at the step that a test names, with a word in the log: it kills somebody meanwhile."""
-    if os.environ.get(STEPS) == step:
-        log.error("stopped at %s", step)
-        time.sleep(STOP_S)

@@ -101,39 +101,6 @@ def test_the_cell_that_takes_a_name_hears_of_it_first_and_all_do(cells: Cells) -
     assert "answer" in cells.said[-1][1]
 
 
-@pytest.mark.parametrize("at", ["replace", "fsync"])
-def test_what_can_not_be_written_isnt_decided(cells: Cells, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    def failing(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    to = (owner() + 1) % CELLS
-    with monkeypatch.context() as patch:
-        patch.setattr(*((Path, "replace", failing) if at == "replace" else (os, "fsync", failing)))
-        answer = cells.commit(owner(), "orders", to)
-        assert (answer["done"], answer["reason"]) == (
-            False,
-            "the directory can't be written: No space left on device",
-        )
-    assert cells.cell_of("orders") == owner()
-    assert cells.commit(owner(), "orders", to)["done"]
-
-
-def test_what_is_written_and_can_not_be_synced_ends_all(
-    cells: Cells, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is there after a power cut nobody knows."""
-    fsync = os.fsync
-
-    def failing(fd: int) -> None:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            raise OSError(errno.EIO, "Input/output error")
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(SystemExit):
-        cells.commit(owner(), "orders", (owner() + 1) % CELLS)
-
-
 def test_names_of_a_cell_that_was_emptied_are_made_where_others_look(cells: Cells) -> None:
     key = "orders"
     to = (owner() + 1) % CELLS
