@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Message
+from proton import ConnectionException, Message
 from proton.reactor import Selector
-from proton.utils import BlockingConnection, BlockingSender, ConnectionClosed, LinkDetached
+from proton.utils import BlockingConnection, BlockingSender, LinkDetached
 
 from broker.client.request import Management
 from tests.wire.cells import (
@@ -142,7 +142,8 @@ def test_a_killed_cell_ends_the_connections_with_links_to_it_and_no_others(start
         sender.send(Message("before", durable=True))
         other = untouched.create_sender(queues[2])
         old = kill_cell(broker, 1)
-        with pytest.raises((ConnectionClosed, LinkDetached)):
+        # Cut off, since it says nothing of itself; or closed, where its socket was full.
+        with pytest.raises((ConnectionException, LinkDetached)):
             _send_until_it_fails(sender)
         other.send(Message("on", durable=True))
         wait_for_cell(broker, 1, old)

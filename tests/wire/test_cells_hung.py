@@ -23,10 +23,14 @@ from tests.wire.frames import (
     TARGET,
     Described,
     RawPeer,
+    Symbol,
     UByte,
     performative,
     transfer,
 )
+
+# One that says nothing of itself may be Proton for Python, which is cut off instead of closed.
+PRODUCT: dict[Symbol, object] = {Symbol("product"): "raw"}
 
 
 @contextmanager
@@ -87,7 +91,7 @@ def test_many_clients_wait_for_a_silent_cell_no_longer_than_one(start_broker: St
 def test_a_link_to_a_silent_cell_ends_with_its_connection(start_broker: StartBroker) -> None:
     broker = start_broker(args=ARGS)
     [first], [name, late] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 2)
-    attached, asked, untouched = (RawPeer(broker.port).open().begin() for _ in range(3))
+    attached, asked, untouched = (RawPeer(broker.port).open(properties=PRODUCT).begin() for _ in range(3))
     for peer in (attached, asked, untouched):
         peer.attach_sender(first, "first", handle=1)
     attached.attach_sender(name, "second", handle=0)

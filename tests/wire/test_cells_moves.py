@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from proton import Condition, ConnectionException, Message, Timeout, symbol
+from proton import ConnectionException, Message, Timeout, symbol
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
@@ -17,6 +17,7 @@ from broker.errors import NotFoundError, OperatorError
 from tests.wire.cells import names_in
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.forked import run_sluice
+from tests.wire.frames import CLOSE, RawPeer, Symbol
 
 CELLS = 3
 ARGS = ("--cells", str(CELLS))
@@ -63,10 +64,11 @@ def say(connection: BlockingConnection) -> None:
         connection.wait(lambda: False, timeout=0.1)
 
 
-def why_closed(connection: BlockingConnection) -> Condition | None:
-    """Return with which error the broker has closed a connection; None while it hasn't."""
+def end(connection: BlockingConnection) -> None:
+    """Close a connection that the broker has cut off."""
     say(connection)
-    return None if connection.conn is None else connection.conn.remote_condition
+    with suppress(ConnectionException):
+        connection.close()
 
 
 def move(broker: RunningBroker, name: str, cell: int, *more: str) -> str:
@@ -184,12 +186,23 @@ def test_what_a_consumer_holds_is_waited_for(cells: RunningBroker) -> None:
     say(connection)
     mover.join(30)
     assert bodies(cells, name, 2) == [2, 3]
-    # Its link was there: it is told to come back.
-    wait_until(lambda: why_closed(connection) is not None, 10, "the client to be disconnected")
-    told = why_closed(connection)
-    assert told is not None
-    assert told.name == "amqp:connection:forced"
-    assert "goes to another cell" in str(told.description)
+    # Its link was there.
+    cells.wait_for_log(f"amqp:connection:forced: '{name}' goes to another cell")
+    end(connection)
+
+
+@pytest.mark.parametrize("is_passed_on", [False, True])
+def test_a_client_that_says_what_it_is_is_told_to_come_back(cells: RunningBroker, is_passed_on: bool) -> None:
+    [name], [first] = names_in(0, CELLS, 1), names_in(1, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open(properties={Symbol("product"): "raw"}).begin()
+    if is_passed_on:
+        peer.attach_sender(first, "first", handle=1)
+    peer.attach_sender(name, "second", handle=0)
+    move(cells, name, 2)
+    closed = peer.expect(CLOSE, 10)
+    assert closed.condition == "amqp:connection:forced"
+    assert f"'{name}' goes to another cell" in str(closed.error)
+    peer.close()
 
 
 def test_what_a_consumer_goes_on_holding_comes_again_flagged(cells: RunningBroker) -> None:
@@ -294,5 +307,4 @@ def test_while_it_is_moved_nobody_changes_it(cells: RunningBroker) -> None:
     say(connection)
     mover.join(30)
     assert bodies(cells, name, 1) == [2]
-    with suppress(ConnectionException):
-        connection.close()
+    end(connection)

@@ -13,13 +13,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message, ProtonException
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
-from broker.errors import SluiceError
+from broker.errors import NotFoundError, SluiceError
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.table import read_table
 from tests.wire.cells import kill_cell, names_in, pids_of, wait_for_cell
@@ -150,18 +151,51 @@ class Load:
             self.unflagged.append(number)
 
 
-def depth_of(broker: RunningBroker, name: str) -> int:
-    """Return what is in a queue and promised to its producers, the most of all cells that have it."""
-    most = 0
-    for cell in range(CELLS):
-        with (
-            suppress(SluiceError, ProtonException, OSError),
-            Management(broker.url, cell=cell, timeout_s=2) as management,
-        ):
-            row = management.call("READ", "org.sluice.queue", name).body
-            assert isinstance(row, dict)
-            most = max(most, row["depth_msgs"] + row["promised_msgs"])
-    return most
+class Watch:
+    """Looks at a queue in all cells that have it, again and again: ``most`` is the most that was in it and
+    promised to its producers at once.
+
+    Its cell counts the most that was in it itself, between two looks as well; ``breaches`` are the laws of
+    counting that didn't hold.
+    """
+
+    def __init__(self, broker: RunningBroker, name: str) -> None:
+        self.broker = broker
+        self.most = self.looks = 0
+        self.breaches: list[str] = []
+        self._name = name
+        self._is_over = False
+        self._threads = [
+            threading.Thread(target=self._look, args=(cell,), daemon=True) for cell in range(CELLS)
+        ]
+        for each in self._threads:
+            each.start()
+
+    def finish(self) -> None:
+        """End it."""
+        self._is_over = True
+        for each in self._threads:
+            each.join(30)
+            assert not each.is_alive()
+
+    def _look(self, cell: int) -> None:
+        while not self._is_over:
+            with (
+                suppress(SluiceError, ProtonException, OSError),
+                Management(self.broker.url, cell=cell, timeout_s=2) as management,
+            ):
+                while not self._is_over:
+                    self._look_once(management)
+            time.sleep(0.02)
+
+    def _look_once(self, management: Management) -> None:
+        found: Any = management.call("audit", BROKER).body
+        self.breaches += map(str, found["breaches"])
+        with suppress(NotFoundError):
+            row: Any = management.call("READ", "org.sluice.queue", self._name).body
+            self.most = max(self.most, row["depth_msgs"] + row["promised_msgs"], row["peak_msgs"])
+            self.looks += 1
+        time.sleep(0.005)
 
 
 def walk(start_broker: StartBroker, moves: int, seed: int) -> None:
@@ -172,7 +206,8 @@ def walk(start_broker: StartBroker, moves: int, seed: int) -> None:
     [name] = names_in(0, CELLS, 1)
     load = Load(broker, name)
     wait_until(lambda: load.sent > 20, 30, "the load to begin")
-    most = done = 0
+    watch = Watch(broker, name)
+    done = 0
     for _ in range(moves):
         before = load.sent
         here = begun(broker, name)
@@ -185,19 +220,21 @@ def walk(start_broker: StartBroker, moves: int, seed: int) -> None:
                     os.kill(pid, signal.SIGKILL)
             broker.process.wait(20)
             wait_until(lambda pids=pids: not any(_runs(pid) for pid in pids), 20, "all to be gone")  # type: ignore[misc]
-            broker = load.broker = start_broker(policies=LOADED, args=(*ARGS, "--data", data))
+            broker = load.broker = watch.broker = start_broker(policies=LOADED, args=(*ARGS, "--data", data))
         elif killed != "nobody":
             cell = here if killed == "giving" else 1 - here
             broker.lines.clear()
             wait_for_cell(broker, cell, kill_cell(broker, cell))
         wait_until(lambda b=broker: len(owners(b, name)) == 1, 30, lambda b=broker: b.log)  # type: ignore[misc]
         done += owners(broker, name) != [here]
-        most = max(most, depth_of(broker, name))
         wait_until(lambda n=before: load.sent > n, 30, lambda b=broker: b.log)  # type: ignore[misc]
     load.finish()
+    watch.finish()
     assert load.first == list(range(load.sent))
     assert load.unflagged == []
-    assert 0 < most <= STOP
+    assert 0 < watch.most <= STOP
+    assert watch.looks > 10 * moves
+    assert watch.breaches == []
     # Otherwise nothing of a move's end was tried.
     assert done > moves // 10
     table = read_table(Path(data), CELLS)

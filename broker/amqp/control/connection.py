@@ -63,13 +63,23 @@ DELAYED_DELIVERY = "DELAYED_DELIVERY"
 class ConnectionControl:
     """A connection that has authenticated, between its client's open and its close.
 
-    ``opened`` is called once the client has opened it and may stay, ``closes`` once the broker closes it.
+    ``opened`` is called once the client has opened it and may stay, ``closes`` once the broker closes it, and
+    ``sends_back`` to end it so that the client comes back.
     """
 
     __slots__ = (
         *("_attach", "_barred", "_client", "_closes", "_entered", "_links", "_opened", "_permissions"),
-        *("_foreign", "relays"),
-        *("_report", "_sessions", "_socket_is_closed", "address", "collector", "connection", "container"),
+        *("_foreign", "_sends_back", "relays"),
+        *(
+            "_report",
+            "_sessions",
+            "_sends_back",
+            "_socket_is_closed",
+            "address",
+            "collector",
+            "connection",
+            "container",
+        ),
         *("door", "id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
     )
 
@@ -82,6 +92,7 @@ class ConnectionControl:
         door: ListenerTrust,
         opened: Callable[[], None],
         closes: Callable[[], None],
+        sends_back: Callable[[str, str], None],
         tls: TlsStream | None = None,
         relays: bool = False,
     ) -> None:
@@ -99,6 +110,7 @@ class ConnectionControl:
         self.relays = relays
         self._opened = opened
         self._closes = closes
+        self._sends_back = sends_back
         # Whether the broker has closed it: nothing it says is heard then, but that it goes.
         self._barred = False
         # Whether it is counted among the connections that are open.
@@ -302,6 +314,12 @@ class ConnectionControl:
             self.connection.condition = Condition(condition, text, info)
             self.connection.close()
         self.wire.mark()
+
+    def send_back(self, condition: str, text: str) -> None:
+        """Close the connection with an error after which the client connects again at once; not to be called
+        in the middle of its own events.
+        """
+        self._sends_back(condition, text)
 
     def input_ended(self) -> None:
         """Close a connection of which nothing more can be read, unless the client or Proton said why."""

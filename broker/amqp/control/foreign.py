@@ -116,6 +116,12 @@ class NeighbourConnection:
         self.connection.open()
         wire.mark()
 
+    @property
+    def reason(self) -> str:
+        """Why the other cell has closed it; empty where it hasn't, or has ended."""
+        told = self.connection.remote_condition
+        return "" if told is None else str(told.description or "")
+
     # --- asked for by the loop
 
     def on_readable(self) -> None:
@@ -473,7 +479,7 @@ class ForeignLinks:
     def lost(self, connection: NeighbourConnection) -> None:
         """End the client's connection too: it finds its links again by coming back."""
         text = f"cell {connection.cell}, which has nodes of this connection's links, is gone or silent"
-        self._owner.close(FORCED, text)
+        self._owner.send_back(FORCED, connection.reason or text)
 
     # --- inside
 

@@ -64,6 +64,10 @@ class LiveConnection(Protocol):
         """Close it with an error."""
         ...
 
+    def send_back(self, condition: str, text: str) -> None:
+        """Close it with an error after which its client connects again; not amid its own events."""
+        ...
+
     def recheck(self) -> None:
         """Take from it what its user may not have any longer."""
         ...

@@ -198,7 +198,11 @@ class ClientHandshakes:
         if handshake.seconds:
             client.until_ns = time.monotonic_ns() + int(handshake.seconds * 1e9)
         tls = None if client.tls is None else client.tls.stream
-        told = partial(self._timeouts.opened, client), partial(self._timeouts.await_closed, client)
+        told = (
+            partial(self._timeouts.opened, client),
+            partial(self._timeouts.await_closed, client),
+            partial(self._sockets.send_back, client),
+        )
         return ConnectionControl(
             self._container, client.fd, client.address, identity, handshake.door, *told, tls, client.relays
         )

@@ -184,27 +184,34 @@ class ClientSockets:
                 self._lane.charge(time.monotonic_ns() - began_ns)
 
     def close_peers(self, condition: str, text: str) -> None:
-        """Say goodbye to everybody (shutdown).
+        """Say goodbye to everybody (shutdown)."""
+        for client in list(self.by_fd.values()):
+            if client.peer is None:
+                self.close(client)
+            else:
+                self.send_back(client, condition, text)
+
+    def send_back(self, client: ClientSocket, condition: str, text: str) -> None:
+        """End a connection, outside of its own events, so that its client connects again.
 
         A client that doesn't say what it is may be Proton's for Python. After a `close` that one reads no
         more, so that it isn't aware of the connection's end and comes back at its idle timeout only. It is
         left without one (against §2.4.3), as by a broker that was killed, and comes back at once. Where the
         socket is full it is told all the same.
         """
-        for client in list(self.by_fd.values()):
-            peer = client.peer
-            if peer is None:
-                self.close(client)
-            elif _hears_no_close(client, peer) and _has_sent_all(peer):
-                peer.lose(condition, text)
-                self.linger(client)
-            else:
-                peer.close(condition, text)
+        peer = client.peer
+        if peer is None:
+            return
+        if _hears_no_close(client, peer) and _has_sent_all(peer):
+            peer.lose(condition, text)
+            self.linger(client)
+        else:
+            peer.close(condition, text)
 
 
 def _hears_no_close(client: ClientSocket, peer: ConnectionControl) -> bool:
-    """Whether it may be Proton for Python, which doesn't speak over WebSockets."""
-    return peer.is_open and client.gone is None and not peer.names_its_product
+    """Whether it may be Proton for Python, which doesn't speak over WebSockets and is no cell."""
+    return peer.is_open and client.gone is None and not client.relays and not peer.names_its_product
 
 
 def _has_sent_all(peer: ConnectionControl) -> bool:

@@ -49,8 +49,8 @@ from broker.server.server import Server
 
 log = logging.getLogger("sluice.cells")
 
-# Notes in a cell's store, each with the name of the node behind it. The value is the id of the move, and where
-# the node gets another name a space and that.
+# Notes in a cell's store, each with the name of the node behind it. Its value is the id of the move and,
+# where the node gets another name, a space and that name.
 LEAVING, ARRIVING = "leaving/", "arriving/"
 # Said where a node of that name is there already.
 OF_ITS_OWN = "of its own"
@@ -384,7 +384,7 @@ class CellMoves:
                 else:
                     concerned = not only_holders and link.node is node
                 if concerned:
-                    peer.close(FORCED, f"'{node.name}' goes to another cell: connect again")
+                    peer.send_back(FORCED, f"'{node.name}' goes to another cell: connect again")
                     break
 
     # --- the other cell, on a thread for each move
