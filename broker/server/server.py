@@ -277,8 +277,8 @@ class Server:
             if self.place is not None and self._cells is not None:
                 others = HttpNeighbours(self.place, self._cells)
             self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share, sock, others)
-            if self._neighbour_port is not None:
-                self._neighbour_port.on_http = self.http.adopt_cell
+            if self.neighbour_port is not None:
+                self.neighbour_port.on_http = self.http.adopt_cell
             self.http.start()
             opened.append(replace(self.settings.http, port=self.http.port).url)
         return opened
