@@ -47,7 +47,7 @@ def stopped(*pids: int) -> Iterator[None]:
 
 def asking(broker: RunningBroker, name: str) -> RawPeer:
     """Return a client that has asked for a link to send on, and waits for the answer."""
-    peer = RawPeer(broker.port).open().begin()
+    peer = RawPeer(broker.port).open(properties=PRODUCT).begin()
     termini = (Described(SOURCE), Described(TARGET, [name]))
     peer.send(performative(ATTACH, "out", 0, SENDER, UByte(2), UByte(0), *termini, None, None, 0))
     return peer

@@ -170,11 +170,11 @@ class ConnectionHandovers:
             handed.sock.close()
 
     def _say_unanswered(self, handed: HandedConnection, cell: int) -> None:
-        """Close a connection that was taken back, with the reason."""
+        """Close a connection that was taken back, with the reason, so that its client comes back."""
         client = self._sockets.by_fd.get(handed.sock.fileno())
         if client is not None and client.peer is not None:
             text = f"cell {cell}, which has the node of this connection's first link, doesn't answer"
-            client.peer.close(FORCED, text)
+            client.peer.send_back(FORCED, text)
 
 
 def without_empty_frames(steps: tuple[Step, ...]) -> tuple[Step, ...]:
