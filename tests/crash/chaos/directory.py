@@ -55,7 +55,7 @@ def _messages(path: Path, pages: PageFile, shelf: Found, bodies: dict[int, int])
             blob = pages.read(row.place)
             kept += [
                 _kept(path, shelf, seq, flags, data, bodies)
-                for _, _, seq, flags, _, _, data in read(blob)
+                for _, _, seq, flags, _, _, data in read(blob, node=shelf.row.id)
                 if extent.has(seq)
             ]
     kept += [
