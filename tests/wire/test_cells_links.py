@@ -68,6 +68,23 @@ def test_one_connection_has_links_to_all_cells(cells: RunningBroker) -> None:
     wait_until(lambda: not left(), 10, "empty queues")
 
 
+def test_settled_messages_that_wait_for_room_are_passed_on(cells: RunningBroker) -> None:
+    """More of them come at once than a link passes on at once."""
+    [name] = names_in(1, CELLS, 1, "heavy")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(names_in(0, CELLS, 1, "first")[0], name="first", handle=1)
+    peer.attach_sender(name, name="heavy", mode=1)
+    count = min(peer.await_credit(), 40)
+    pieces = [b"\x00\x53\x75\xb0" + (300_000).to_bytes(4, "big"), *[bytes(60_000)] * 5]
+    for number in range(count):
+        frames = [
+            transferred(number, piece, settled=True, more=place < 5) for place, piece in enumerate(pieces)
+        ]
+        peer.send(b"".join(frames))
+    wait_until(lambda: depths(cells, 1).get(name) == count, 20, lambda: f"{count} in {depths(cells, 1)}")
+    peer.close()
+
+
 @pytest.mark.parametrize("options", [AtMostOnce(), AtLeastOnce()])
 def test_either_settlement_passes(cells: RunningBroker, options: LinkOption) -> None:
     [name] = names_in(1, CELLS, 1, f"settled{type(options).__name__}")

@@ -15,6 +15,7 @@ cdef class IncomingHalf(IncomingLink):
     # What has come is passed on, however much waits to be written.
     cdef bint hurries
 
+    cdef bint is_unread(self, void *delivery) except -1
     cdef object balance(self)
     cdef object on_passed(self)
     cdef bint may_pass(self, void *delivery) except -1

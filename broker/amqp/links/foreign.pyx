@@ -74,11 +74,21 @@ cdef class IncomingHalf(IncomingLink):
                 part(delivery, passed)
                 pn_delivery_settle(passed)
                 self.other.connection.mark_dirty()
-            pn_delivery_settle(delivery)
-            return
+                pn_delivery_settle(delivery)
+                return
+            if not self.is_unread(delivery):
+                pn_delivery_settle(delivery)
+                return
         self.pass_on()
         if not self.dead:
             self.balance()
+
+    cdef bint is_unread(self, void *delivery) except -1:
+        """Return whether a delivery stands behind one that isn't passed on yet, as a pre-settled one may."""
+        cdef void *waiting = pn_link_current(self.link)
+        while waiting != NULL and waiting != delivery:
+            waiting = pn_unsettled_next(waiting)
+        return waiting != NULL
 
     cdef object balance(self):
         """Make the credit of both halves the same again."""
