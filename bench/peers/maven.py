@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.peer import MissingError
+from tools.archives import unpack
 
 FETCH_S = 300.0
 
@@ -31,8 +31,7 @@ def distribution(group: str, artifact: str, version: str) -> Path:
         with tempfile.TemporaryDirectory(dir=kept.parent) as name:
             folder = Path(name)
             _copy(f"{group}:{artifact}:{version}:tar.gz:bin", folder)
-            with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-                archive.extractall(folder / "unpacked", filter="data")
+            unpack(next(folder.glob("*.tar.gz")), folder / "unpacked")
             (folder / "unpacked").rename(kept)
     return kept
 

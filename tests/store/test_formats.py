@@ -6,7 +6,6 @@ thirty of them in pages and ten in the journal, of which some came back and some
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from broker.store.check import check
 from broker.store.disk import DiskStore
 from broker.store.port import DURABLE, REDELIVERED
 from tests.store.replicas import Held, held_by
+from tools.archives import unpack
 
 FORMATS = Path(__file__).with_name("formats")
 
@@ -37,8 +37,7 @@ def left() -> dict[str, list[Held]]:
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_a_directory_of_each_format_is_read(tmp_path: Path, number: int) -> None:
-    with tarfile.open(FORMATS / f"format-{number}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(FORMATS / f"format-{number}.tar.gz", tmp_path)
     data = tmp_path / "data"
     assert sum(each.messages for each in check(data).shelves) == 188
     for seq in (50, 51):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.store.left_behind import (
     TAKEN,
     message,
 )
+from tools.archives import unpack
 
 pytestmark = pytest.mark.wire
 
@@ -38,8 +38,7 @@ LEFT = {address: range(TAKEN if address == "plain" else 0, count) for address, c
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """A broker to be started on what was left: as it was cut off, or with zeros to the end of the file."""
     made = Broker(tmp_path / "broker", POLICIES, CONFIG)
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(made.folder, filter="data")
+    unpack(ARCHIVE, made.folder)
     [cut] = [path for path in made.data.glob("journal-*") if path.stat().st_size < FILE_BYTES]
     if request.param == "zeros":
         with cut.open("r+b") as file:

@@ -10,7 +10,7 @@ import pytest
 from tools.bare import Machine, UnableError
 
 THERE = ("make", "cc", "sh", "sed", "python3")
-NOT_THERE = ("git", "curl", "openssl", "java", "node", "prometheus", "chromium", "pkg-config", "g++")
+NOT_THERE = ("git", "curl", "java", "node", "prometheus", "chromium", "pkg-config", "g++")
 PROGRAM = "#include <Python.h>\nint main(void) { return PY_MAJOR_VERSION - 3; }\n"
 
 

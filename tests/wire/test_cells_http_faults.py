@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import closing
 from http.client import HTTPConnection
@@ -139,3 +140,22 @@ def test_a_login_lasts_as_long_as_its_cell(start_broker: StartBroker, tmp_path: 
     wait_for_cell(broker, cell, kill_cell(broker, cell))
     assert api.call("GET", "/broker", headers=cookie).status == 401
     assert api.call("POST", "/session", given).status == 200
+
+
+def test_a_request_whose_body_breaks_off_is_not_carried_out(start_broker: StartBroker) -> None:
+    broker = start_broker(args=ARGS)
+    settle(broker)
+    api = Api(broker)
+    names = one_in_each("broken")
+    for name in names:
+        api.post("/queues", {"name": name}, 201)
+        client = BlockingConnection(broker.url, timeout=10)
+        client.create_sender(name).send(Message("x"))
+        client.close()
+        head = f"POST /api/v1/queues/{name}/purge HTTP/1.1\r\nHost: 127.0.0.1:{broker.http_port}\r\n"
+        with socket.create_connection(("127.0.0.1", broker.http_port)) as broken:
+            broken.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{{".encode())
+    # Of each cell, on connections that come after those.
+    for name in names * 3:
+        assert api.get(f"/queues/{name}")["depth_msgs"] == 1
+        time.sleep(0.1)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -58,6 +59,8 @@ class CellsApi:
             body = await _body(receive)
         except ValueError:
             await _response(refused(413, "the body is too large"))(scope, receive, send)
+            return
+        except ClientDisconnect:
             return
         headers = tuple(each for each in scope["headers"] if each[0] in (b"if-match", b"content-type"))
         call = CellCall(method, plan.path, plan.search, body, headers, scope[CALLER])
@@ -319,12 +322,12 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Read a request's body; ValueError where it is too large."""
+    """Read a request's body; ValueError where it is too large, ClientDisconnect where it breaks off."""
     parts, size = [], 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""
+            raise ClientDisconnect
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > LARGEST_BODY:

@@ -53,20 +53,25 @@ final class GroupFeatures {
         Seen seen = new Seen();
         listen(connections, queue, "stays", seen);
         Random random = new Random(19);
+        // On a busy machine one consumer can have handled everything before a second is connected.
+        CountDownLatch others = new CountDownLatch(2);
         Thread sending = new Thread(() -> {
             try {
-                sendGroups(session, queue);
-            } catch (JMSException fault) {
+                sendGroups(session, queue, 1, EACH / 2, 0);
+                Expect.that(others.await(RUN_S, TimeUnit.SECONDS), "two other consumers", others.getCount());
+                sendGroups(session, queue, EACH / 2 + 1, EACH, 5);
+            } catch (JMSException | InterruptedException | RuntimeException fault) {
                 seen.wrong(fault.toString());
             }
         });
         sending.start();
-        List<MessageConsumer> others = new ArrayList<>();
+        List<MessageConsumer> there = new ArrayList<>();
         for (int turn = 0; seen.left.getCount() > 0 && turn < 200; turn++) {
-            if (others.size() == 3 || (!others.isEmpty() && random.nextBoolean())) {
-                others.remove(random.nextInt(others.size())).close();
+            if (there.size() == 3 || (!there.isEmpty() && random.nextBoolean())) {
+                there.remove(random.nextInt(there.size())).close();
             } else {
-                others.add(listen(connections, queue, "turn " + turn, seen));
+                there.add(listen(connections, queue, "turn " + turn, seen));
+                others.countDown();
             }
             seen.left.await(30, TimeUnit.MILLISECONDS);
         }
@@ -193,12 +198,19 @@ final class GroupFeatures {
     }
 
     /** All groups by turns. */
-    private static void sendGroups(Session session, Queue queue) throws JMSException {
+    private static void sendGroups(Session session, Queue queue) throws JMSException, InterruptedException {
+        sendGroups(session, queue, 1, EACH, 0);
+    }
+
+    /** These numbers of all groups by turns, with a pause after each number. */
+    private static void sendGroups(Session session, Queue queue, int from, int to, long pauseMs)
+            throws JMSException, InterruptedException {
         MessageProducer producer = session.createProducer(queue);
-        for (int number = 1; number <= EACH; number++) {
+        for (int number = from; number <= to; number++) {
             for (int group = 0; group < GROUPS; group++) {
                 producer.send(grouped(session, "group " + group, number, String.valueOf(number)));
             }
+            Thread.sleep(pauseMs);
         }
         producer.close();
     }
