@@ -45,11 +45,13 @@ cdef class Transaction:
     cdef public dict parked
     cdef dict _parked_bytes
     cdef public set unread
+    cdef public list parts
     cdef public str state, fault
     cdef public list posts, retirements
 
     cdef object _add(self, long nbytes)
     cdef object _touch(self, Node node)
     cpdef bint has_room(self, long size)
+    cpdef object fail(self, str fault)
     cpdef object post(self, Node node, object origin, bytes data, long bits, long size, object body)
     cpdef Retirement retire(self, Node node, Entry entry, long outcome)

@@ -101,7 +101,8 @@ class Transaction:
     ``fault`` is why it can only be rolled back, in a sentence; empty if nothing is in its way. ``parked``
     has its messages that wait for room outside their nodes, each with its account: it can't commit before
     they have come in. ``unread`` has the links on which messages of it stand behind a large one that is still
-    on its way to its file, likewise. ``nbytes`` is what its messages take in memory, with those that wait
+    on its way to its file, or that pass messages of it on, likewise. ``parts`` are those that it has in other
+    cells, None while it has none. ``nbytes`` is what its messages take in memory, with those that wait
     for room, and ``posted_bytes`` the encoded size of those that have room. ``nodes`` are those it has
     messages of, and ``user`` has all open transactions of its user, None where they aren't counted. Times
     are monotonic nanoseconds, and a ``deadline_ns`` of 0 is never.
@@ -125,6 +126,7 @@ class Transaction:
         self.parked: dict[object, ProducerCredit] = {}
         self._parked_bytes: dict[object, int] = {}
         self.unread: set[object] = set()
+        self.parts: list[object] | None = None
 
     def has_room(self, size: int) -> bool:
         """Return whether it may hold a message of ``size`` bytes more in memory; one always fits."""
@@ -145,7 +147,16 @@ class Transaction:
 
     def is_empty(self) -> bool:
         """Return whether nothing was done in it so far."""
-        return not (self.posts or self.retirements or self.parked or self.unread or self.fault)
+        return not (self.has_work() or self.unread or self.fault or self.parts)
+
+    def has_work(self) -> bool:
+        """Return whether anything was done in it at nodes of this cell."""
+        return bool(self.posts or self.retirements or self.parked)
+
+    def fail(self, fault: str) -> None:
+        """Let it only be rolled back, for the first reason that there was."""
+        if not self.fault:
+            self.fault = fault
 
     def post(self, node: Node, origin: object, data: bytes, bits: int, size: int, body: object) -> None:
         """Keep a message that has room at its node."""
@@ -174,7 +185,7 @@ class Transaction:
             self._check_in()
 
     def _check_in(self) -> None:
-        if not self.parked and not self.unread:
+        if not self.unread and (self.fault or not self.parked):
             self.owner.came_in(self)
 
     def lose(self, message: object) -> None:

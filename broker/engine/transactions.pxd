@@ -31,6 +31,7 @@ cdef class Transactions:
     @cython.locals(post=Post, retired=Retirement)
     cpdef object roll_back(self, Transaction transaction)
     cpdef object finish(self)
+    cpdef object leave(self, Transaction transaction)
     @cython.locals(node=Node, entry=Entry, settlement=Settlement)
     cdef object _apply(self, Retirement retired)
     @cython.locals(post=Post, first=Post, msgs=long)

@@ -142,6 +142,10 @@ class Transactions:
         transaction.posts = []
         transaction.retirements = []
 
+    def leave(self, transaction: Transaction) -> None:
+        """Forget one that has ended in another cell, which had all of its work and counts it."""
+        self._end(transaction, COMMITTED)
+
     def finish_later(self, transaction: Transaction) -> None:
         """Have its owner discharge it in the next turn: in this one room is being dealt."""
         self.complete.append(transaction)

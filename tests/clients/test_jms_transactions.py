@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from broker.server.cells.directory import heaviest
 from tests.clients import programs
 from tests.clients.conftest import Clients
-from tests.clients.programs import BY_NAME
-from tests.wire.conftest import StartBroker
+from tests.clients.programs import BY_NAME, Ran
+from tests.wire.conftest import RunningBroker, StartBroker, cells_for
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -22,6 +23,9 @@ POLICIES = """policies:
   - {match: "*.tx.failing", max_delivery_count: 3, dead_letter_address: p.tx.dead}
   - {match: "*.tx.>", durable: true}
 """
+# Where there are several cells: of these features all nodes are in one.
+NEAR = {f"transacted-{name}" for name in ("several", "relay", "dead-letter", "redelivery-policy")}
+IN_ONE_CELL = "  - {match: 'p.>', cell: 1}\n  - {match: DLQ, cell: 1}\n"
 LIMITS = """limits:
   max_transactions: 20
   max_transaction_size: 1 MB
@@ -31,8 +35,28 @@ LIMITS = """limits:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_qpid_jms(clients: Clients, start_broker: StartBroker, feature: str) -> None:
-    program = clients.built(BY_NAME["qpid-jms"])
-    broker = start_broker(LIMITS if feature in LIMITED else "", POLICIES)
-    env = programs.environment(broker.url, "")
-    ran = programs.ran(programs.start(program, env, "features", "p", feature), 60)
+    if feature == "transacted-temporary" and cells_for("", ()) > 1:
+        pytest.skip("a temporary queue is in its connection's cell, and the other queue perhaps not")
+    policies = POLICIES + (IN_ONE_CELL if feature in NEAR and cells_for("", ()) > 1 else "")
+    ran = _run(clients, start_broker(LIMITS if feature in LIMITED else "", policies), feature)
     assert [line["result"] for line in ran.lines] == ["pass"], (ran.lines, ran.stderr[-3000:])
+
+
+@pytest.mark.parametrize("feature", ["transacted-several", "transacted-relay"])
+def test_a_session_over_several_cells_is_rolled_back(
+    clients: Clients, start_broker: StartBroker, feature: str
+) -> None:
+    broker = start_broker(policies=POLICIES, args=("--cells", "3"))
+    queues = [f"p.tx.{end}{number}" for number in (1, 2) for end in ("from", "to")]
+    relayed = [f"p.tx.relay{number}" for number in range(3)]
+    names = queues if feature == "transacted-several" else relayed
+    assert len({heaviest(name, 3) for name in names}) > 1
+    [line] = _run(clients, broker, feature).lines
+    assert "JmsTransactionInDoubtException" in str(line["why"])
+    assert "a transaction takes those of one cell" in str(line["why"])
+
+
+def _run(clients: Clients, broker: RunningBroker, feature: str) -> Ran:
+    program = clients.built(BY_NAME["qpid-jms"])
+    env = programs.environment(broker.url, "")
+    return programs.ran(programs.start(program, env, "features", "p", feature), 60)

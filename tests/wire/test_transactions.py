@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from proton import Message
 from proton.handlers import MessagingHandler, TransactionHandler
-from proton.reactor import Container, LinkOption
+from proton.reactor import AtMostOnce, Container, LinkOption
 
 from broker.client.link import Connection
 from broker.client.request import Management
@@ -352,3 +352,20 @@ def broker_attributes(broker: RunningBroker) -> dict[str, object]:
         body = management.call("READ", "org.sluice.broker", "broker").body
     assert isinstance(body, dict)
     return body
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_discharge_waits_for_a_large_message_before_it(controller: Controller, commits: bool) -> None:
+    """One that is settled would end its link if its transaction were over when it is in its file."""
+    sender = controller.sender("large", options=AtMostOnce())
+    for _ in range(3):
+        transaction = controller.declare()
+        transaction.send(sender, Message(bytes(5_000_000)))
+        if commits:
+            controller.commit(transaction)
+        else:
+            controller.abort(transaction)
+    sender.send(Message("after"))
+    controller.run(0.1)
+    got = controller.take(controller.receiver("large"), 4 if commits else 1)
+    assert got[-1][1].body == "after"

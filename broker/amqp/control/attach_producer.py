@@ -25,6 +25,7 @@ from broker.amqp.requests import ManagementRequests
 from broker.config.limits import Limits
 from broker.engine.engine import Engine
 from broker.engine.priorities import classify
+from broker.engine.transaction import Transaction
 from broker.errors import PeerError
 from broker.security.acl import Action
 
@@ -36,14 +37,17 @@ TRANSACTIONS = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:mult
 OPEN_CREDIT = 500
 
 
-# A cell, a message, and whom to tell its outcome.
-PassOn = Callable[[int, bytes, Callable[[int, bytes, bytes], None]], None]
+# A cell, a message, whom to tell its outcome, and the transaction that it is sent in.
+PassOn = Callable[[int, bytes, Callable[[int, bytes, bytes], None], Transaction | None], None]
 
 
 class ProducerAttach:
     """Attaches the links on which one client sends."""
 
-    __slots__ = ("_engine", "_limits", "_links", "_names", "_permissions", "_requests", "_wire", "pass_on")
+    __slots__ = (
+        *("_engine", "_limits", "_links", "_names", "_permissions", "_requests", "_wire"),
+        *("pass_on", "prepare_transactions"),
+    )
 
     def __init__(
         self,
@@ -64,6 +68,8 @@ class ProducerAttach:
         self._requests = requests
         # Passes messages on to other cells; None where there is one cell, or the connection is another's.
         self.pass_on: PassOn | None = None
+        # Has other cells take the client's transactions, and calls the function once they do; None likewise.
+        self.prepare_transactions: Callable[[Callable[[], None]], None] | None = None
 
     def attach(self, link: Link) -> None:
         """Attach a link and answer it. PeerError says why it can't be."""
@@ -92,7 +98,13 @@ class ProducerAttach:
         most = min(limits.max_request_size, limits.max_message_size)
         coordinator = CoordinatorLink(self._wire, handle_of(link), self._engine, link.name, most, limits)
         self._answer(link, coordinator, None)
-        coordinator.start_open(COORDINATOR_CREDIT)
+        if self._wire.owner.relays:
+            # More than there may be requests: no message may overtake its transaction's declaration.
+            coordinator.start_open(COORDINATOR_CREDIT + 8 * limits.max_transactions)
+        elif self.prepare_transactions is None:
+            coordinator.start_open(COORDINATOR_CREDIT)
+        else:
+            self.prepare_transactions(partial(coordinator.start_open, COORDINATOR_CREDIT))
 
     def _attach_to_relay(self, link: Link) -> None:
         resolve, most = self._names.relayed_node_of, self._limits.max_message_size

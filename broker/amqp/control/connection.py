@@ -58,6 +58,8 @@ RELAY = "ANONYMOUS-RELAY"
 SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
 # Nor do they set a delivery delay without this.
 DELAYED_DELIVERY = "DELAYED_DELIVERY"
+# Of a cell that passes links of a client on: for messages of the relay, and for transactions.
+OWN_SESSIONS = 2
 
 
 class ConnectionControl:
@@ -69,17 +71,8 @@ class ConnectionControl:
 
     __slots__ = (
         *("_attach", "_barred", "_client", "_closes", "_entered", "_links", "_opened", "_permissions"),
-        *("_foreign", "_sends_back", "relays"),
-        *(
-            "_report",
-            "_sessions",
-            "_sends_back",
-            "_socket_is_closed",
-            "address",
-            "collector",
-            "connection",
-            "container",
-        ),
+        *("_foreign", "_most_sessions", "_sends_back", "relays"),
+        *("_report", "_sessions", "_socket_is_closed", "address", "collector", "connection", "container"),
         *("door", "id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
     )
 
@@ -119,7 +112,9 @@ class ConnectionControl:
         limits = container.settings.limits
         self.transport = Transport(mode=Transport.SERVER)
         self.transport.max_frame_size = limits.max_frame_size
-        self.transport.channel_max = limits.max_sessions - 1
+        # Another cell has some of its own besides its client's.
+        self._most_sessions = limits.max_sessions + (OWN_SESSIONS if relays else 0)
+        self.transport.channel_max = self._most_sessions - 1
         self.transport.idle_timeout = limits.idle_timeout_ms / 1000
         self.connection = Connection()
         self.collector = Collector()
@@ -165,7 +160,7 @@ class ConnectionControl:
         self.wire.incoming.bound(
             limits.max_first_frame_size,
             limits.max_frame_size,
-            limits.max_sessions,
+            self._most_sessions,
             limits.max_depth,
             limits.max_elements,
             limits.max_links,
@@ -190,6 +185,7 @@ class ConnectionControl:
         if placement is not None:
             self._foreign = ForeignLinks(container, self, wire, client, links)
             producers.pass_on = self._foreign.relay
+            producers.prepare_transactions = self._foreign.prepare_transactions
         deciding = termini, rights, report, limits, container.quotas, placement, self._foreign
         return AttachHandler(wire, client, links, producers, consumers, *deciding)
 

@@ -27,10 +27,11 @@ from broker.amqp.links.foreign import (
     ForeignProducer,
     NeighbourIO,
     NeighbourReceiver,
-    NeighbourRelay,
     NeighbourSender,
 )
+from broker.amqp.links.neighbour_links import NeighbourCoordinator, NeighbourRelay
 from broker.codec.owned import owned
+from broker.engine.transaction import Transaction
 from broker.errors import PeerError
 from broker.units import SECOND_NS
 
@@ -82,7 +83,10 @@ class NeighbourConnection:
         self.by_handle: dict[int, ForeignLink] = {}
         # For messages that name a node there; None as long as there were none.
         self._relay: NeighbourRelay | None = None
-        self._relay_link: Link | None = None
+        # For transactions; None as long as the client has no link to the coordinator.
+        self.coordinator: NeighbourCoordinator | None = None
+        # Links of the cell's own: those.
+        self._own: list[Link] = []
         # By the client's channel.
         self.sessions: dict[int, Session] = {}
         # By name and direction, links whose detach the other cell has yet to answer, and those that are to be
@@ -101,7 +105,7 @@ class NeighbourConnection:
         self.connection.container = client.name
         self.connection.hostname = client.host
         self.transport.bind(self.connection)
-        wire: Wire = NeighbourIO(
+        wire = NeighbourIO(
             sock.fileno(),
             address_of(self.transport._impl),
             address_of(self.collector._impl),
@@ -109,7 +113,8 @@ class NeighbourConnection:
             container.to_flush,
             container.answers,
         )
-        self.wire = wire
+        self.wire: Wire = wire
+        self._neighbour_wire = wire
         wire.owner = self
         wire.turns = container.turns
         wire.session_bytes = SESSION_BYTES
@@ -178,17 +183,36 @@ class NeighbourConnection:
 
     # --- links
 
-    def relay(self, data: bytes, told: Told) -> None:
-        """Send a message to the node that it names, in that cell; ``told`` hears the outcome."""
+    def relay(self, data: bytes, told: Told, transaction: Transaction | None = None) -> None:
+        """Send a message to the node that it names, in that cell, perhaps in a transaction of the client's;
+        ``told`` hears the outcome.
+        """
         if self._relay is None:
-            session = self.connection.session()
-            session.open()
-            link = self._relay_link = session.sender("relay")
-            link.target.type = Terminus.TARGET
-            link.snd_settle_mode = Link.SND_UNSETTLED
-            link.open()
-            self._relay = NeighbourRelay(self.wire, handle_of(link))
-        self._relay.pass_message(data, told)
+            self._relay = NeighbourRelay(self.wire, self._attach_own("relay", Terminus.TARGET))
+        name = None
+        if transaction is not None and self.coordinator is not None:
+            self.coordinator.part_of(transaction)
+            name = transaction.name
+        self._relay.pass_message(data, told, name)
+
+    def open_coordinator(self, own: int, on_ready: Callable[[], None]) -> None:
+        """Attach a link for transactions, if there is none; ``on_ready`` is called once it takes requests."""
+        if self.coordinator is None:
+            handle = self._attach_own("coordinator", Terminus.COORDINATOR)
+            coordinator = NeighbourCoordinator(self.wire, handle, own, self.cell, on_ready)
+            self.coordinator = self._neighbour_wire.coordinator = coordinator
+
+    def _attach_own(self, name: str, target: int) -> int:
+        """Attach a link of the cell's own, on a session of its own, and return its handle."""
+        session = self.connection.session()
+        session.open()
+        link = session.sender(name)
+        link.target.type = target
+        link.snd_settle_mode = Link.SND_UNSETTLED
+        link.open()
+        self._own.append(link)
+        self.wire.mark()
+        return handle_of(link)
 
     def session_of(self, theirs: Session) -> Session:
         """Return the session for one of the client's, begun if need be."""
@@ -265,6 +289,8 @@ class NeighbourConnection:
         self._is_closed = True
         if self._relay is not None:
             self._relay.shut()
+        if self.coordinator is not None:
+            self.coordinator.shut()
         if self._container.neighbours is not None:
             self._container.neighbours.forget(self)
         self.sock.close()
@@ -282,7 +308,7 @@ class NeighbourConnection:
             foreign = self.by_handle.get(handle_of(found.link))
             if foreign is not None:
                 self._on_link_event(kind, foreign)
-            elif self._relay_link is not None and found.link == self._relay_link:
+            elif found.link in self._own:
                 if kind != lib.PN_LINK_REMOTE_OPEN:
                     self.lose()
             elif kind != lib.PN_LINK_REMOTE_OPEN:
@@ -323,6 +349,8 @@ class ForeignLinks:
         self._connections: dict[int, NeighbourConnection] = {}
         # By the handle of the client's link, with the connection that has the other half.
         self._by_handle: dict[int, tuple[NeighbourConnection, ForeignLink]] = {}
+        # Told once all of those cells take transactions.
+        self._told_ready: list[Callable[[], None]] = []
 
     def seek(self, link: Link, cells: list[int]) -> None:
         """Attach a link without an address at the first of some cells that knows its name, or refuse it as
@@ -342,14 +370,12 @@ class ForeignLinks:
         other: Link
         if link.is_receiver:
             other = connection.session_of(link.session).sender(link.name)
-            half = ForeignProducer(self._wire, handle, lambda *why: self._fail(handle, *why))
+            half = ForeignProducer(self._wire, handle)
             ours, theirs = other.target, link.remote_target
         else:
             other = connection.session_of(link.session).receiver(link.name)
             channel = link.session.sluice_channel
-            half = ForeignConsumer(
-                self._wire, handle, link.name, channel, lambda *why: self._fail(handle, *why)
-            )
+            half = ForeignConsumer(self._wire, handle, link.name, channel)
             ours, theirs = other.source, link.remote_source
         copy_terminus(other.source, link.remote_source)
         copy_terminus(other.target, link.remote_target)
@@ -362,14 +388,26 @@ class ForeignLinks:
         connection.attach(other)
         return foreign
 
-    def relay(self, cell: int, data: bytes, told: Told) -> None:
-        """Pass on a message that names a node of another cell; ``told`` hears the outcome."""
+    def relay(self, cell: int, data: bytes, told: Told, transaction: Transaction | None) -> None:
+        """Pass on a message that names a node of another cell, perhaps in a transaction; ``told`` hears the
+        outcome.
+        """
         try:
             connection = self._connection_to(cell)
         except PeerError as fault:
             told(Delivery.REJECTED, fault.condition.encode(), fault.description.encode())
             return
-        connection.relay(data, told)
+        connection.relay(data, told, transaction)
+
+    def prepare_transactions(self, ready: Callable[[], None]) -> None:
+        """Have all cells with links of the client take its transactions; ``ready`` is called once they do.
+
+        No message of one may come before: it would overtake the transaction's declaration there.
+        """
+        self._told_ready.append(ready)
+        for connection in self._connections.values():
+            self._open_coordinator(connection)
+        self._tell_ready()
 
     def __len__(self) -> int:
         return len(self._by_handle)
@@ -400,6 +438,7 @@ class ForeignLinks:
         for connection in list(self._connections.values()):
             connection.end()
         self._connections.clear()
+        self._told_ready.clear()
 
     # --- asked for by connections to other cells
 
@@ -494,7 +533,23 @@ class ForeignLinks:
             raise PeerError("amqp:internal-error", text)
         found = self._connections[cell] = NeighbourConnection(self._container, cell, sock, self._client, self)
         neighbours.watch(found)
+        if self._wire.transactions is not None:
+            # Before any link there: its answer comes before theirs.
+            self._open_coordinator(found)
         return found
+
+    def _open_coordinator(self, connection: NeighbourConnection) -> None:
+        cells = self._container.cells
+        if cells is not None:
+            connection.open_coordinator(cells.own, self._tell_ready)
+
+    def _tell_ready(self) -> None:
+        """Tell those that wait for it once all other cells take transactions."""
+        coordinators = [each.coordinator for each in self._connections.values()]
+        if all(each is not None and each.is_ready for each in coordinators):
+            told, self._told_ready = self._told_ready, []
+            for each in told:
+                each()
 
     def _check_name(self, link: Link) -> None:
         for _, each in self._by_handle.values():
@@ -506,20 +561,6 @@ class ForeignLinks:
     def _part(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
         foreign.half.shut()
         connection.part(foreign.other, closed=closed)
-
-    def _fail(self, handle: int, condition: str, text: str) -> None:
-        """Detach a link with an error, here and at the other cell."""
-        found = self._by_handle.pop(handle, None)
-        if found is None:
-            # It ends already, with its client.
-            return
-        connection, foreign = found
-        link = foreign.link
-        self._part(connection, foreign, closed=True)
-        self._attached.mark_wronged(link, refused=False)
-        link.condition = Condition(condition, text)
-        link.close()
-        self._wire.mark()
 
 
 def name_of(other: Link) -> LinkName:

@@ -17,6 +17,8 @@ cdef class ConnectionIO(TransportIO):
     # Links that go on in another cell, or that come from one, as far as messages go out by them; None while there
     # was none.
     cdef public set halves
+    # Links to nodes of other cells on which messages wait to be passed on; None while there was none.
+    cdef public set held_up
     # Links whose source doesn't offer the outcome `rejected`, by address: which it offers instead, 0 for none.
     cdef public dict refusals
     # The bytes that make up a session's incoming window, by which Proton is made to say that window.

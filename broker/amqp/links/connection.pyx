@@ -204,8 +204,8 @@ cdef class ConnectionIO(TransportIO):
         cdef Transaction transaction
         if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
             transaction = self.transaction_at(delivery)
-            if transaction is not None and not transaction.fault:
-                transaction.fault = fault
+            if transaction is not None:
+                transaction.fail(fault)
 
     cdef object await_turn(self):
         """Have the room of the connection's window dealt out, where there is some and links wait for it."""
@@ -283,6 +283,7 @@ cdef class ConnectionIO(TransportIO):
         released, in ranges. A source that doesn't offer `rejected` gets what it offers.
         """
         cdef uint64_t refusal = STATE_REJECTED
+        self.fail_transaction(delivery, "a message of it came for a link that is detached")
         if self.refusals is not None:
             refusal = self.refusals.get(<size_t>link, STATE_REJECTED)
         if pn_delivery_settled(delivery):

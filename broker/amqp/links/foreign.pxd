@@ -1,13 +1,14 @@
 from libc.stdint cimport uint64_t
 
 from broker.amqp.links.connection cimport ConnectionIO
-from broker.amqp.links.link cimport IncomingLink, OutgoingLink
+from broker.amqp.links.neighbour_links cimport NeighbourCoordinator, PassingLink
 from broker.amqp.links.sending cimport SendingLink
+from broker.engine.transaction cimport Transaction
 
 cdef class NeighbourIO(ConnectionIO):
-    pass
+    cdef public NeighbourCoordinator coordinator
 
-cdef class IncomingHalf(IncomingLink):
+cdef class IncomingHalf(PassingLink):
     cdef ConnectionIO connection
     cdef void *link
     cdef OutgoingHalf other
@@ -18,7 +19,10 @@ cdef class IncomingHalf(IncomingLink):
     cdef bint is_unread(self, void *delivery) except -1
     cdef object balance(self)
     cdef object on_passed(self)
-    cdef bint may_pass(self, void *delivery) except -1
+    cdef object on_held_up(self)
+    cdef object on_aborted(self)
+    cdef object look_again(self)
+    cdef object take_in(self, void *delivery)
     cdef object pass_on(self)
     cdef void *begun(self, void *delivery) except? NULL
 
@@ -29,27 +33,25 @@ cdef class OutgoingHalf(SendingLink):
     cdef bint is_full(self) except -1
 
 cdef class ForeignProducer(IncomingHalf):
-    cdef public object failed
+    # Of each open transaction that it has messages of, which of those that Proton was given is the last; None while
+    # there was none.
+    cdef dict transacted
+    # Transactions whose discharge waits for messages of theirs to be written; None most of the time.
+    cdef set awaited_by
+
+    cdef bint is_unwritten(self, Transaction transaction) except -1
+    cdef object lose_transacted(self)
 
 cdef class NeighbourSender(OutgoingHalf):
     pass
 
 cdef class ForeignConsumer(OutgoingHalf):
-    cdef public object failed
-
     cdef object ask(self)
     cdef object level(self)
     cdef object answer_drain(self)
 
 cdef class NeighbourReceiver(IncomingHalf):
     pass
-
-cdef class NeighbourRelay(OutgoingLink):
-    cdef ConnectionIO connection
-    cdef void *link
-    cdef unsigned long number
-    # By number, whom to tell the outcome.
-    cdef dict told
 
 cdef object copy_state(void *source, void *target)
 cdef object forget_deliveries(void *link)

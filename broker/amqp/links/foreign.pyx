@@ -12,9 +12,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 
 from broker.amqp.links.connection cimport ConnectionIO
-from broker.amqp.links.link cimport IncomingLink, OutgoingLink
+from broker.amqp.links.link cimport OutgoingLink
+from broker.amqp.links.neighbour_links cimport NeighbourCoordinator, PassingLink, TransactionPart
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.sending cimport SendingLink
+from broker.engine.transaction cimport Transaction
 
 cdef enum:
     PIECE_BYTES = 1 << 14
@@ -25,7 +27,10 @@ cdef bytes NO_TAG = bytes(32)
 
 
 cdef class NeighbourIO(ConnectionIO):
-    """A connection to another cell of this broker, whose client this cell is: its frames need no guard."""
+    """A connection to another cell of this broker, whose client this cell is: its frames need no guard.
+
+    ``coordinator``: its link for transactions, None while its client has none.
+    """
 
     cdef object pass_tail(self, ssize_t size):
         if size > 0:
@@ -39,7 +44,7 @@ cdef class NeighbourIO(ConnectionIO):
         """Leave a delivery of a link that is being detached to its owner, which takes it back with the link."""
 
 
-cdef class IncomingHalf(IncomingLink):
+cdef class IncomingHalf(PassingLink):
     """The half on which messages come: they go on by ``other``, as far as that has room."""
 
     def __init__(self, ConnectionIO connection, size_t link):
@@ -97,9 +102,17 @@ cdef class IncomingHalf(IncomingLink):
     cdef object on_passed(self):
         """Do what has to wait until all that has come is passed on."""
 
-    cdef bint may_pass(self, void *delivery) except -1:
-        """Return whether a delivery that begins may be passed on."""
-        return True
+    cdef object on_held_up(self):
+        """Note that something waits until its other half has room."""
+
+    cdef object on_aborted(self):
+        """Forget a delivery that was begun and given up."""
+
+    cdef object look_again(self):
+        """See whether what wasn't written by the other half is now."""
+
+    cdef object take_in(self, void *delivery):
+        """Do what comes before a delivery in a transaction is passed on."""
 
     cdef object pass_on(self):
         """Pass on all that has come, as far as the other half has room for it."""
@@ -117,6 +130,7 @@ cdef class IncomingHalf(IncomingLink):
                 if passed != NULL:
                     part(delivery, passed)
                     pn_delivery_abort(passed)
+                    self.on_aborted()
                     self.other.connection.mark_dirty()
                 pn_link_advance(self.link)
                 pn_delivery_settle(delivery)
@@ -124,11 +138,10 @@ cdef class IncomingHalf(IncomingLink):
             if pn_delivery_pending(delivery) == 0 and pn_delivery_partial(delivery):
                 break
             if not self.hurries and self.other.is_full():
+                self.on_held_up()
                 self.other.wait()
                 return
             passed = self.begun(delivery)
-            if passed == NULL:
-                return
             while pn_delivery_pending(delivery) > 0:
                 n = pn_link_recv(self.link, piece, PIECE_BYTES)
                 if n <= 0:
@@ -149,11 +162,15 @@ cdef class IncomingHalf(IncomingLink):
             self.on_passed()
 
     cdef void *begun(self, void *delivery) except? NULL:
-        """Return the delivery by which one goes on, made if need be; NULL where it may not be passed on."""
+        """Return the delivery by which one goes on, made if need be."""
         cdef void *passed = pn_delivery_get_context(delivery)
         cdef pn_bytes_t tag
-        if passed != NULL or not self.may_pass(delivery):
+        cdef bint transacted
+        if passed != NULL:
             return passed
+        transacted = pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL
+        if transacted:
+            self.take_in(delivery)
         tag = pn_delivery_tag(delivery)
         if tag.size == 0:
             # Proton writes an empty tag as none at all. Of unsettled deliveries one has it at most.
@@ -162,6 +179,9 @@ cdef class IncomingHalf(IncomingLink):
         passed = pn_delivery(self.other.link, tag)
         pn_delivery_set_context(passed, delivery)
         pn_delivery_set_context(delivery, passed)
+        if transacted:
+            # Its transfer says it.
+            copy_state(delivery, passed)
         return passed
 
 
@@ -217,6 +237,7 @@ cdef class OutgoingHalf(SendingLink):
             self.other.pass_on()
             if not self.dead:
                 self.other.balance()
+                self.other.look_again()
 
     cdef object on_updated(self, void *delivery):
         """Pass an outcome back by the other half."""
@@ -234,19 +255,13 @@ cdef class OutgoingHalf(SendingLink):
 
 
 cdef class ForeignProducer(IncomingHalf):
-    """A link on which a client sends to a node of another cell.
-
-    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
-    """
-
-    def __init__(self, ConnectionIO connection, size_t link, object failed):
-        IncomingHalf.__init__(self, connection, link)
-        self.failed = failed
+    """A link on which a client sends to a node of another cell."""
 
     def shut(self):
         """End: nothing is passed on any more, either way."""
+        if not self.dead:
+            self.lose_transacted()
         IncomingHalf.shut(self)
-        self.failed = None
 
     def finish(self):
         """Pass on whatever has come, as the client is gone, and end."""
@@ -258,12 +273,93 @@ cdef class ForeignProducer(IncomingHalf):
     cdef object on_flow(self):
         """The client has nothing to say of credit that the owner would go by."""
 
-    cdef bint may_pass(self, void *delivery) except -1:
-        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            self.connection.fail_transaction(delivery, ELSEWHERE)
-            self.failed("amqp:not-implemented", TRANSACTIONS)
+    cdef object on_held_up(self):
+        if self.connection.held_up is None:
+            self.connection.held_up = set()
+        self.connection.held_up.add(self)
+
+    cdef object on_passed(self):
+        if self.connection.held_up is not None:
+            self.connection.held_up.discard(self)
+
+    # --- transactions
+
+    cdef object take_in(self, void *delivery):
+        """Count a message in its transaction: which of those that Proton is given it is."""
+        cdef Transaction transaction = self.connection.transaction_at(delivery)
+        cdef TransactionPart passed_to = part_at(self.other.connection, transaction)
+        if passed_to is None:
+            return
+        passed_to.add_link(self)
+        if self.transacted is None:
+            self.transacted = {}
+        self.transacted[transaction] = self.other.delivered + 1
+
+    cdef object on_aborted(self):
+        if self.transacted is not None:
+            for transaction, number in self.transacted.items():
+                self.transacted[transaction] = min(number, self.other.delivered)
+
+    cdef object forget_transaction(self, Transaction transaction):
+        if self.transacted is not None:
+            self.transacted.pop(transaction, None)
+
+    cdef bint has_unpassed(self, Transaction transaction) except -1:
+        """Return whether messages of a transaction wait here, or in Proton for the owner; it hears when none is left."""
+        cdef void *waiting
+        if self.dead:
             return False
+        waiting = pn_link_current(self.link)
+        while waiting != NULL:
+            if (pn_delivery_remote_state(waiting) == STATE_TRANSACTIONAL
+                    and self.connection.transaction_at(waiting) is transaction):
+                break
+            waiting = pn_unsettled_next(waiting)
+        if waiting == NULL and not self.is_unwritten(transaction):
+            return False
+        if self.awaited_by is None:
+            self.awaited_by = set()
+        self.awaited_by.add(transaction)
+        self.other.wait()
         return True
+
+    cdef bint is_unwritten(self, Transaction transaction) except -1:
+        """Return whether Proton keeps messages of a transaction, for which the owner has given no credit or window."""
+        cdef long number = 0 if self.transacted is None else self.transacted.get(transaction, 0)
+        return self.other.delivered - pn_link_queued(self.other.link) < number
+
+    cdef object look_again(self):
+        cdef Transaction transaction
+        if self.awaited_by is None:
+            return
+        awaiting, self.awaited_by = self.awaited_by, None
+        for each in awaiting:
+            transaction = each
+            if not self.has_unpassed(transaction):
+                transaction.read(self)
+
+    cdef object lose_transacted(self):
+        """Have transactions fail whose messages don't get any further."""
+        cdef Transaction transaction
+        cdef void *waiting = pn_link_current(self.link)
+        while waiting != NULL:
+            self.connection.fail_transaction(waiting, LOST)
+            waiting = pn_unsettled_next(waiting)
+        self.on_passed()
+        if self.transacted:
+            # Have Proton write all that it can.
+            pn_transport_pending(self.other.connection.transport)
+            for each in self.transacted:
+                transaction = each
+                if self.is_unwritten(transaction):
+                    transaction.fail(LOST)
+        self.transacted = None
+        if self.awaited_by is not None:
+            awaiting, self.awaited_by = self.awaited_by, None
+            for each in awaiting:
+                transaction = each
+                transaction.fail(LOST)
+                transaction.read(self)
 
     cdef object balance(self):
         """Give the client as much credit as the owner has given for it.
@@ -290,26 +386,17 @@ cdef class NeighbourSender(OutgoingHalf):
 
 
 cdef class ForeignConsumer(OutgoingHalf):
-    """A link on which a client receives from a node of another cell; ``channel`` is its session's.
+    """A link on which a client receives from a node of another cell; ``channel`` is its session's."""
 
-    ``failed(condition, text)`` is called where the client does on it what can't be passed on.
-    """
-
-    def __init__(self, ConnectionIO connection, size_t link, str name, int channel, object failed):
+    def __init__(self, ConnectionIO connection, size_t link, str name, int channel):
         OutgoingHalf.__init__(self, connection, link)
         self.name = name
         self.channel = channel
-        self.failed = failed
 
     def join(self, NeighbourReceiver other):
         """Be one link with its other half, on the owner's connection."""
         other.join(self)
         self.ask()
-
-    def shut(self):
-        """End: nothing is passed on any more, either way."""
-        OutgoingHalf.shut(self)
-        self.failed = None
 
     def finish(self):
         """End: the client is gone, and what it has settled is passed on already."""
@@ -328,11 +415,9 @@ cdef class ForeignConsumer(OutgoingHalf):
 
     cdef object on_updated(self, void *delivery):
         """Pass the client's outcome to the owner."""
-        if (pn_delivery_get_context(delivery) != NULL
-                and pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL):
-            self.connection.fail_transaction(delivery, ELSEWHERE)
-            self.failed("amqp:not-implemented", TRANSACTIONS)
-            return
+        if (pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL
+                and pn_delivery_get_context(delivery) != NULL):
+            part_at(self.other.connection, self.connection.transaction_at(delivery))
         OutgoingHalf.on_updated(self, delivery)
 
     cdef object ask(self):
@@ -398,66 +483,12 @@ cdef class NeighbourReceiver(IncomingHalf):
             (<ForeignConsumer>self.other).answer_drain()
 
 
-cdef class NeighbourRelay(OutgoingLink):
-    """A link to another cell's anonymous relay, for messages that name a node there.
-
-    They wait in Proton for credit of that cell: the client's own link to the relay bounds how many.
-    """
-
-    def __init__(self, ConnectionIO connection, size_t link):
-        self.connection = connection
-        self.link = <void *>link
-        self.told = {}
-        pn_link_set_context(self.link, <void *>self)
-
-    def shut(self):
-        """End: nobody is told anything any more."""
-        if self.link != NULL:
-            pn_link_set_context(self.link, NULL)
-            self.link = NULL
-        self.told.clear()
-
-    def pass_message(self, bytes data, object told):
-        """Send a message; ``told(state, condition, text)`` hears its outcome."""
-        cdef uint64_t number = self.number
-        cdef pn_bytes_t tag
-        tag.start = <const char *>&number
-        tag.size = sizeof(number)
-        self.number += 1
-        pn_delivery(self.link, tag)
-        pn_link_send(self.link, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        pn_link_advance(self.link)
-        self.told[number] = told
-        self.connection.mark_dirty()
-
-    cdef object on_flow(self):
-        """Proton sends what waits."""
-
-    cdef object on_updated(self, void *delivery):
-        cdef uint64_t state = pn_delivery_remote_state(delivery)
-        cdef pn_bytes_t tag
-        cdef void *condition
-        if not pn_delivery_settled(delivery):
-            return
-        tag = pn_delivery_tag(delivery)
-        told = self.told.pop((<const uint64_t *>tag.start)[0], None)
-        condition = pn_disposition_condition(pn_delivery_remote(delivery))
-        name, text = text_of(pn_condition_get_name(condition)), text_of(pn_condition_get_description(condition))
-        pn_delivery_settle(delivery)
-        if told is not None:
-            told(state, name, text)
+cdef str LOST = "a message was still on its way to another cell when its link went"
 
 
-cdef bytes text_of(const char *text):
-    return b"" if text == NULL else <bytes>text
-
-
-cdef str ELSEWHERE = "a message of it belongs to a node of another cell"
-
-TRANSACTIONS = (
-    "a transaction takes no messages of nodes in another cell than its connection's: use a connection of its own,"
-    " whose first link is to such a node"
-)
+cdef TransactionPart part_at(ConnectionIO neighbour, Transaction transaction):
+    """Return the part that a transaction has in another cell, begun if need be; None for no transaction."""
+    return None if transaction is None else (<NeighbourIO>neighbour).coordinator.part_of(transaction)
 
 
 cdef object copy_state(void *source, void *target):
@@ -465,9 +496,11 @@ cdef object copy_state(void *source, void *target):
     cdef uint64_t state = pn_delivery_remote_state(source)
     cdef void *said = pn_delivery_remote(source)
     cdef void *ours = pn_delivery_local(target)
-    if state == 0 or state == STATE_TRANSACTIONAL:
+    if state == 0:
         return
-    if state == STATE_REJECTED:
+    if state == STATE_TRANSACTIONAL:
+        pn_data_copy(pn_disposition_data(ours), pn_disposition_data(said))
+    elif state == STATE_REJECTED:
         pn_condition_copy(pn_disposition_condition(ours), pn_disposition_condition(said))
     elif state == STATE_MODIFIED:
         pn_disposition_set_failed(ours, pn_disposition_is_failed(said))

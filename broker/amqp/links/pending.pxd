@@ -13,6 +13,8 @@ cdef class PendingDelivery:
     cdef object body
     # That it was posted in; None for none.
     cdef Transaction transaction
+    # Of a discharge: that it asks for a rollback.
+    cdef bint fails
 
 cdef PendingDelivery pending_delivery(Node node, ProducerCredit account, long bits)
 

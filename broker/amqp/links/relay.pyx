@@ -73,25 +73,46 @@ cdef class RelayLink(ProducerLink):
         cdef object cell = getattr(fault, "cell", None)
         if cell is None or self.foreign is None or bits >> constants.LARGE_SHIFT:
             return False
-        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            return False
         held = PendingDelivery()
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            held.transaction = self.connection.transaction_at(delivery)
+            if held.transaction is None:
+                self.refuse_unknown(delivery, settled)
+                return True
+            # Its discharge waits for the outcome.
+            held.transaction.unread.add(held)
         if settled:
             pn_delivery_settle(delivery)
         else:
             self.hold(held, delivery)
         self.kept += 1
-        self.foreign(cell, data, lambda *outcome: self.passed(held, *outcome))
+        self.foreign(cell, data, lambda *outcome: self.passed(held, *outcome), held.transaction)
         return True
+
+    cdef object refuse_unknown(self, void *delivery, bint settled):
+        """Refuse a message whose transaction isn't open."""
+        cdef bytes condition = b"amqp:transaction:unknown-id"
+        cdef bytes text = b"no transaction of this id is open on this connection"
+        if settled:
+            self.fail_for(delivery, condition.decode(), text.decode())
+            return
+        self.reject(delivery, condition, text)
+        self.renew_open()
 
     def passed(self, PendingDelivery held, unsigned long state, bytes name, bytes text):
         """Tell the outcome of a message that was passed on: a delivery's state, and why it was rejected."""
         cdef void *delivery = held.delivery
+        if held.transaction is not None:
+            if state != STATE_TRANSACTIONAL:
+                held.transaction.fail("a message of it was refused")
+            held.transaction.read(held)
         if self.dead:
             return
         if delivery != NULL:
             self.let_go(held)
-            if state == STATE_ACCEPTED:
+            if state == STATE_TRANSACTIONAL:
+                self.settle_in(delivery, held.transaction)
+            elif state == STATE_ACCEPTED:
                 self.outcome(delivery, constants.ACCEPTED)
             elif state == STATE_REJECTED:
                 self.reject(delivery, name, text)

@@ -10,4 +10,4 @@ cdef struct Provisional:
 cdef pn_bytes_t transaction_name(void *delivery)
 cdef Provisional provisional_of(void *delivery)
 cdef object tell_transactional(void *delivery, bytes name)
-cdef object tell_declared(void *delivery, bytes name)
+cdef object tell_transaction(void *delivery, bytes name)

@@ -101,8 +101,8 @@ cdef object tell_transactional(void *delivery, bytes name):
     pn_data_exit(data)
 
 
-cdef object tell_declared(void *delivery, bytes name):
-    """Fill in the outcome of a declaration."""
+cdef object tell_transaction(void *delivery, bytes name):
+    """Fill in a state that has a transaction-id and nothing else: the outcome of a declaration, or of a transfer."""
     pn_data_exit(begun(delivery, name))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.codec.transactions import CoordinatorRequest, parse
+from broker.codec.transactions import CoordinatorRequest, declare, discharge, parse
 
 VALUE = b"\x00\x53\x77"
 DECLARE = b"\x00\x53\x31"
@@ -34,7 +34,17 @@ def test_a_declare_behind_other_sections() -> None:
 
 def test_a_global_transaction() -> None:
     found = parse(VALUE + DECLARE + b"\xc0\x04\x01\xa0\x01x")
+    assert found == CoordinatorRequest(True, is_global=True, name=b"x")
+    # An id of another type than bytes.
+    found = parse(VALUE + DECLARE + b"\xc0\x04\x01\xa1\x01x")
     assert found == CoordinatorRequest(True, is_global=True)
+
+
+@pytest.mark.parametrize("name", [b"x", b"c1.17", bytes(200)])
+def test_requests_to_another_cell_are_read_as_they_were_written(name: bytes) -> None:
+    assert parse(declare(name)) == CoordinatorRequest(True, is_global=True, name=name)
+    for fail in (False, True):
+        assert parse(discharge(name, fail=fail)) == CoordinatorRequest(False, name=name, fail=fail)
 
 
 @pytest.mark.parametrize(

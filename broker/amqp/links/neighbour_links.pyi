@@ -1,0 +1,26 @@
+from collections.abc import Callable
+
+from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.link import IncomingLink, OutgoingLink
+from broker.engine.transaction import Transaction
+
+class NeighbourLink(OutgoingLink):
+    def __init__(self, connection: ConnectionIO, link: int) -> None: ...
+    def shut(self) -> None: ...
+    def pass_message(
+        self, data: bytes, told: Callable[[int, bytes, bytes], None] | None, transaction: bytes | None = None
+    ) -> None: ...
+
+class NeighbourRelay(NeighbourLink): ...
+
+class NeighbourCoordinator(NeighbourLink):
+    own: int
+    cell: int
+    is_ready: bool
+    def __init__(
+        self, connection: ConnectionIO, link: int, own: int, cell: int, on_ready: Callable[[], None]
+    ) -> None: ...
+    def part_of(self, transaction: Transaction) -> TransactionPart: ...
+
+class TransactionPart: ...
+class PassingLink(IncomingLink): ...
