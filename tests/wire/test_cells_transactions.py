@@ -38,6 +38,7 @@ from tests.wire.frames import (
     TRANSFER,
     Described,
     RawPeer,
+    Symbol,
     performative,
 )
 from tests.wire.test_transactions import Controller
@@ -81,7 +82,8 @@ class RawController(RawPeer):
 
     def __init__(self, port: int, cell: int, max_frame: int = 65_536) -> None:
         super().__init__(port)
-        self.open(max_frame=max_frame)
+        # One that says no product is cut off, not closed, where a cell is lost.
+        self.open(max_frame=max_frame, properties={Symbol("product"): "raw"})
         self.begin()
         self.attach_sender(names_in(cell, CELLS, 1, "first")[0], name="first", handle=0)
         self.await_credit(0)
