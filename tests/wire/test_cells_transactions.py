@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from tests.wire.frames import (
     Symbol,
     performative,
 )
+from tests.wire.test_cells_moves import move
 from tests.wire.test_transactions import Controller
 
 __all__ = ["cells"]
@@ -548,6 +550,53 @@ def test_a_cell_that_is_killed_has_all_of_it_or_nothing(start_broker: StartBroke
         transaction.send(sender, Message("after"))
         controller.commit(transaction)
     await_depth(broker, 1, target, found.get(target, 0) + 1)
+
+
+@pytest.mark.parametrize("own", [0, 1], ids=["client elsewhere", "client at home"])
+@pytest.mark.parametrize("discharged", [False, True], ids=["before the commit", "with the commit"])
+def test_a_queue_that_moves_has_all_of_it_or_nothing(
+    start_broker: StartBroker, own: int, discharged: bool
+) -> None:
+    """One queue of a transaction goes to another cell while it is open, or while it commits."""
+    broker = start_broker(policies=POLICIES, args=ARGS)
+    source, target = names_in(1, CELLS, 2, "moving")
+    fill(broker, 1, source, *range(10))
+    peer = RawController(broker.port, own)
+    peer.coordinate()
+    txn = peer.declare()
+    peer.attach_sender(target, name="target", handle=1)
+    peer.await_credit(1)
+    peer.attach_receiver(source, name="source", handle=2)
+    peer.give_credit(10, handle=2)
+    arrivals = [peer.expect(TRANSFER).field(1) for _ in range(10)]
+    for arrived in arrivals:
+        state = Described(TRANSACTIONAL, [txn, Described(ACCEPTED)])
+        peer.send(performative(DISPOSITION, RECEIVER, arrived, arrived, False, state))
+        peer.send(peer.transferred(1, DURABLE, txn))
+        peer.outcome(peer.number - 1)
+    mover = Thread(target=lambda: move(broker, source, 2, "--wait", "2"))
+    mover.start()
+    broker.wait_for_log(f"'{source}' goes to cell 2")
+    if discharged:
+        peer.send(peer.discharging(txn))
+    mover.join(30)
+    peer.await_end(20)
+    peer.close()
+    wait_until(lambda: sum(_open_in(broker, cell) for cell in range(CELLS)) == 0, 10, "transactions to end")
+    assert source not in depths(broker, 1)
+    left, come = depths(broker, 2)[source], depths(broker, 1).get(target, 0)
+    assert (left, come) in ([(10, 0), (0, 10)] if discharged else [(10, 0)])
+    # Both go on: what is left is taken, and something else is sent, in a transaction with one of them each.
+    with controller_in(broker, 0) as controller:
+        receiver, transaction = controller.receiver(source), controller.declare()
+        for delivery, _ in controller.take(receiver, left):
+            transaction.accept(delivery)
+        controller.commit(transaction)
+        sender, transaction = controller.sender(target), controller.declare()
+        transaction.send(sender, Message("after"))
+        controller.commit(transaction)
+    await_depth(broker, 2, source, 0)
+    await_depth(broker, 1, target, come + 1)
 
 
 def test_a_commit_in_a_cell_that_stands_still_ends(start_broker: StartBroker) -> None:
