@@ -40,7 +40,6 @@ from bench.contenders import START_S, STOP_S, BenchError, free_port
 from broker.amqp.loop.handover import ConnectionHandovers
 from broker.cli.main import main as sluice
 from broker.cli.verbs import serve
-from broker.client.load.load import Usage
 from broker.client.load.loop import LoadLoop
 from broker.client.request import Management
 from broker.codec import sections
@@ -114,7 +113,7 @@ class Broker:
 
     def spent_s(self) -> list[float]:
         """Return the processor seconds of each cell so far."""
-        return [used(pid).cpu_s for pid in self.pids]
+        return [spent_s(pid) for pid in self.pids]
 
     @contextmanager
     def only(self, cell: int | None) -> Iterator[None]:
@@ -145,12 +144,13 @@ class Figures:
         return sum(self.cell_us)
 
 
-def used(pid: int) -> Usage:
-    """Return what a process has used."""
-    usage = Usage.of(pid)
-    if usage is None:
-        raise BenchError("the broker ended by itself")
-    return usage
+def spent_s(pid: int) -> float:
+    """Return the processor seconds of all threads of a process so far (schedstat, to the nanosecond)."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+    except OSError:
+        raise BenchError("the broker ended by itself") from None
 
 
 def proportional_bytes(pids: Sequence[int]) -> int:

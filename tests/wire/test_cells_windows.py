@@ -14,6 +14,9 @@ __all__ = ["cells"]
 
 # More than one session may have unsent (1 MB).
 BODY_BYTES, MESSAGES = 60_000, 40
+# More than is under way to a client that reads nothing: the owner's and the client's cell have 1 MB unsent
+# each, a session's window between them is 4 MiB, and sockets have room for some.
+MOST_BYTES = 9 << 20
 
 
 @pytest.mark.parametrize("here", [0, 1], ids=["this cell", "another cell"])
@@ -42,6 +45,34 @@ def test_a_consumer_that_ends_with_messages_unsent_takes_no_window_along(
     peer.send(performative(FLOW, 1, 10_000, 0, 10_000, 2, 0, 10))
     for _ in range(10):
         peer.expect(TRANSFER)
+    peer.close()
+
+
+def test_a_client_that_reads_nothing_has_a_windowful_under_way_and_all_of_it_later(
+    cells: RunningBroker,
+) -> None:
+    [first], [name] = names_in(0, CELLS, 1, "first"), names_in(1, CELLS, 1, "unread")
+    count = 2 * MOST_BYTES // BODY_BYTES
+    with settled_in(cells, 1) as connection:
+        sender = connection.create_sender(name)
+        for _ in range(count):
+            sender.send(Message(bytes(BODY_BYTES)))
+    peer = RawPeer(cells.port).open().begin(window=1)
+    peer.attach_sender(first, handle=0)
+    peer.attach_receiver(name, handle=1)
+    peer.send(performative(FLOW, 0, 1, 0, 100_000, 1, 0, 10_000))
+    ends = int(not peer.expect(TRANSFER).field(5))
+    held = [0]
+
+    def is_still() -> bool:
+        held.append(unsettled(cells, name))
+        return held[-1] > 10 and held[-1] == held[-2]
+
+    wait_until(is_still, 20, "nothing more to come", 0.5)
+    assert held[-1] * BODY_BYTES < MOST_BYTES
+    peer.send(performative(FLOW, 1, 100_000, 0, 100_000))
+    while ends < count:
+        ends += not peer.expect(TRANSFER).field(5)
     peer.close()
 
 
