@@ -465,7 +465,6 @@ def many_shown(count: int, found: Sequence[Many]) -> str:
 def model_shown(
     cost: Mapping[tuple[str, int], Figures],
     two: Mapping[tuple[str, int], Figures] | None,
-    queues: Sequence[Many],
 ) -> str:
     """Return how many times a single broker N cells carry by the costs, and by what was measured."""
     body = SIZES[0]
@@ -480,10 +479,6 @@ def model_shown(
     if two is not None:
         single, pair = (two[name, body].cpu_us for name in CAPACITY)
         measured[2, 0] = f"{2 * single / pair:.2f}"
-    by_cells = {each.cells: each.load.cpu_us for each in queues}
-    for cells, spent in by_cells.items():
-        if cells > 1 and 1 in by_cells:
-            measured[cells, 0] = f"{cells * by_cells[1] / spent:.2f}"
     rows = []
     for cells in MODELLED:
         row = [str(cells)]
@@ -523,7 +518,6 @@ def main() -> int:
             for each, cells, keeps in (("one", 1, False), ("two", 2, False), ("kept", 2, True))
         }
         cost = two = None
-        found: list[Many] = []
         if "costs" in wanted:
             cost = costs(brokers, args.rounds, args.seconds)
             print(costs_shown(cost), end="\n\n", flush=True)
@@ -540,7 +534,7 @@ def main() -> int:
             ]
             print(many_shown(args.queues, found), end="\n\n", flush=True)
         if cost is not None:
-            print(model_shown(cost, two, found))
+            print(model_shown(cost, two))
     return 0
 
 

@@ -27,7 +27,7 @@ def test_the_table_on_paper_has_beside_it_all_that_was_measured() -> None:
         "receiver passed on": figures(1.0, 1.0),
         "both passed on": figures(1.0, 2.0),
     }
-    shown = model_shown({(name, SIZES[0]): each for name, each in measured.items()}, None, [])
+    shown = model_shown({(name, SIZES[0]): each for name, each in measured.items()}, None)
     assert "| 1 | 1.00 | – | – |" in shown
     assert "| 2 | 2.00 (2.00) | 1.00 (1.00) | 0.67 (0.67) |" in shown
     assert "| 16 | 16.00 | 5.57 | 5.33 |" in shown
