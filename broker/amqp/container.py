@@ -102,7 +102,7 @@ class Container:
         self.name = name
         self.cells = cells
         self.temporary.prefix = f"{cells.own}."
-        self.requests.join(cells.own, cells.cells)
+        self.requests.join(cells)
 
     def next_number(self) -> int:
         """Return a number that no other connection of this run has."""

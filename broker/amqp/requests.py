@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from broker.amqp.control.addresses import inside, is_foreign, parsed
 from broker.amqp.control.live import LiveConnection
+from broker.amqp.control.placement import CLIENT_CELL, NodeDirectory
 from broker.amqp.loop.client_quotas import Quotas
 from broker.amqp.loop.control_quota import ControlQuota
 from broker.amqp.loop.later import LongAnswers, Post
 from broker.amqp.management import Awaited, ManagementNode, Pending
+from broker.codec.message import address_of
 from broker.config.limits import Limits
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
@@ -51,15 +53,18 @@ class ManagementRequests:
         self._lane = lane
         self._peers = peers
         self._post = post
+        # None where there is one cell.
+        self._cells: NodeDirectory | None = None
         # Those that wait for time, each with the function to call afterwards.
         self.waiting: deque[tuple[LiveConnection, bytes, Callable[[], None]]] = deque()
         self._node = ManagementNode(model, limits.max_request_size, limits.max_depth, limits.max_elements)
         # Trials apart: they need no right to change anything and hold up nobody who has it.
         self._long_answers: dict[bool, LongAnswers] = {}
 
-    def join(self, cell: int, cells: int) -> None:
+    def join(self, cells: NodeDirectory) -> None:
         """Answer as one of several cells."""
-        self._node.cell, self._node.cells = cell, cells
+        self._cells = cells
+        self._node.cell, self._node.cells = cells.own, cells.cells
 
     def manage(self, peer: LiveConnection, request: bytes, done: Callable[[], None] | None) -> bool:
         """Answer a client's request if there is time for it: true.
@@ -128,6 +133,11 @@ class ManagementRequests:
         node = peer.replies.get(reply_to)
         if node is None:
             node = self._node_of(peer, reply_to)
+        if node is None and peer.relays:
+            # The client's cell knows its replies, and may pass them on.
+            node = peer.replies.get(CLIENT_CELL)
+        if node is None and self._pass_on(peer, reply_to, reply):
+            return
         if node is None or node.is_topic:
             text = "the management reply has nowhere to go: no node %a"
             log.info(text, reply_to, extra=peer.about())
@@ -139,9 +149,37 @@ class ManagementRequests:
         # Everything that the answer promises is on disk before anybody can read it.
         self._engine.intake.put_behind(node, reply)
 
+    def deliver(self, peer: LiveConnection, reply: bytes) -> None:
+        """Send a client the answer that another cell has given it."""
+        if peer in self._peers:
+            self._reply(peer, address_of(reply), reply)
+
+    def _pass_on(self, peer: LiveConnection, reply_to: str, reply: bytes) -> bool:
+        """Send an answer to the cell of its node, if that is another one; whether it is on its way."""
+        if self._cells is None:
+            return False
+        cell, _ = self._place_of(peer, reply_to, self._cells)
+        return cell != self._cells.own and peer.pass_reply(cell, reply)
+
+    def _place_of(self, peer: LiveConnection, reply_to: str, cells: NodeDirectory) -> tuple[int, str]:
+        """Return the cell of an address and the node's name there; of a cell that there isn't, this one."""
+        try:
+            cell, address = cells.split(reply_to)
+        except ValueError:
+            cell, address = cells.own, reply_to
+        name = inside(peer.host, parsed(address).name)
+        return (cells.cell_of(name) if cell is None else cell), name
+
     def _node_of(self, peer: LiveConnection, reply_to: str) -> Node | None:
-        """The node of an address as a client of its virtual host writes it; None if nothing goes there."""
-        name = inside(peer.host, parsed(reply_to).name)
+        """The node of an address as a client of its virtual host writes it; None if nothing goes there, or if
+        it is in another cell.
+        """
+        if self._cells is None:
+            name = inside(peer.host, parsed(reply_to).name)
+        else:
+            cell, name = self._place_of(peer, reply_to, self._cells)
+            if cell != self._cells.own:
+                return None
         if is_foreign(peer.host, name, self._hosts) or not self._may_answer_at(peer, name):
             return None
         return self._engine.topology.nodes.get(name)

@@ -17,6 +17,7 @@ from broker.amqp.control.link_priority import of_receiver
 from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.node_properties import tell_settings
 from broker.amqp.control.permissions import LinkPermissions
+from broker.amqp.control.placement import CLIENT_CELL
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
@@ -95,8 +96,9 @@ class ConsumerAttach:
     # --- the management node
 
     def _attach_for_replies(self, link: Link) -> None:
-        node = self._names.node_for_replies()
         reply_to = link.remote_target.address or ""
+        is_cells = self._wire.owner.relays and reply_to == CLIENT_CELL and reply_to not in self._replies
+        node = self._names.node_for_replies(counts=not is_cells)
         self._keep(link, Kept(DETACHED, 0, partial(self._forget_replies, reply_to, node)))
         if reply_to:
             self._replies[reply_to] = node

@@ -58,8 +58,9 @@ RELAY = "ANONYMOUS-RELAY"
 SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
 # Nor do they set a delivery delay without this.
 DELAYED_DELIVERY = "DELAYED_DELIVERY"
-# Of a cell that passes links of a client on: for messages of the relay, and for transactions.
-OWN_SESSIONS = 2
+# Of a cell that passes links of a client on: for messages of the relay, for transactions, and for answers
+# of management.
+OWN_SESSIONS = 3
 
 
 class ConnectionControl:
@@ -329,6 +330,10 @@ class ConnectionControl:
     def say_closed(self) -> None:
         """Log in one line which connection is gone, and why."""
         self._report.closed(self.is_open)
+
+    def pass_reply(self, cell: int, reply: bytes) -> bool:
+        """Send an answer to the node that it names, which is in another cell; false where that can't be."""
+        return self._foreign is not None and self._foreign.pass_reply(cell, reply)
 
     def _shut_links(self) -> None:
         """Give back all that links have: messages, credit, what ends with the connection.

@@ -21,6 +21,7 @@ from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import UNREADABLE, copy_terminus
 from broker.amqp.control.handles import address_of, handle_of
 from broker.amqp.control.live import LiveConnection
+from broker.amqp.control.placement import CLIENT_CELL
 from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.foreign import (
     ForeignConsumer,
@@ -29,7 +30,8 @@ from broker.amqp.links.foreign import (
     NeighbourReceiver,
     NeighbourSender,
 )
-from broker.amqp.links.neighbour_links import NeighbourCoordinator, NeighbourRelay
+from broker.amqp.links.neighbour_links import NeighbourCoordinator, NeighbourRelay, NeighbourReplies
+from broker.amqp.management import ADDRESS as MANAGEMENT
 from broker.codec.owned import owned
 from broker.engine.transaction import Transaction
 from broker.errors import PeerError
@@ -51,6 +53,8 @@ LinkName = tuple[int, str, bool]
 # window each time that it writes: with 16 of 64 KiB, messages of 100 bytes cost three times as much
 # (bench/cells.py).
 SESSION_FRAMES, FRAME_BYTES = 1024, 4096
+# Of answers of management that are under way to nodes of other cells for one client; more are dropped.
+MOST_REPLY_BYTES = 16 << 20
 FORCED, NOT_FOUND = "amqp:connection:forced", "amqp:not-found"
 # How long nothing may be heard of another cell, which says something twice in that time if it only runs: its
 # clients' connections end then. Shorter than the supervisor's patience with a cell.
@@ -88,6 +92,8 @@ class NeighbourConnection:
         self._relay: NeighbourRelay | None = None
         # For transactions; None as long as the client has no link to the coordinator.
         self.coordinator: NeighbourCoordinator | None = None
+        # For answers of the management there; None as long as the client asks it nothing.
+        self._replies: NeighbourReplies | None = None
         # Links of the cell's own: those.
         self._own: list[Link] = []
         # By the client's channel.
@@ -205,13 +211,30 @@ class NeighbourConnection:
             coordinator = NeighbourCoordinator(self.wire, handle, own, self.cell, on_ready)
             self.coordinator = self._neighbour_wire.coordinator = coordinator
 
+    def open_replies(self, deliver: Callable[[bytes], None]) -> None:
+        """Attach a link from the management there, if there is none; ``deliver`` takes its answers."""
+        if self._replies is None:
+            link = self._own_session().receiver("replies")
+            link.source.address = MANAGEMENT
+            link.target.address = CLIENT_CELL
+            link.snd_settle_mode = Link.SND_SETTLED
+            self._replies = NeighbourReplies(self.wire, self._open_own(link), deliver)
+
     def _attach_own(self, name: str, target: int) -> int:
-        """Attach a link of the cell's own, on a session of its own, and return its handle."""
-        session = self.connection.session()
-        session.open()
-        link = session.sender(name)
+        """Attach a link of the cell's own on which it sends, and return its handle."""
+        link = self._own_session().sender(name)
         link.target.type = target
         link.snd_settle_mode = Link.SND_UNSETTLED
+        return self._open_own(link)
+
+    def _own_session(self) -> Session:
+        """Begin a session for a link of the cell's own."""
+        session = self.connection.session()
+        self.wire.set_window(address_of(session._impl), SESSION_FRAMES)
+        session.open()
+        return session
+
+    def _open_own(self, link: Link) -> int:
         link.open()
         self._own.append(link)
         self.wire.mark()
@@ -294,6 +317,8 @@ class NeighbourConnection:
             self._relay.shut()
         if self.coordinator is not None:
             self.coordinator.shut()
+        if self._replies is not None:
+            self._replies.shut()
         if self._container.neighbours is not None:
             self._container.neighbours.forget(self)
         self.sock.close()
@@ -313,7 +338,7 @@ class NeighbourConnection:
                 self._on_link_event(kind, foreign)
             elif found.link in self._own:
                 if kind != lib.PN_LINK_REMOTE_OPEN:
-                    self.lose()
+                    self._on_own_detached(found.link)
             elif kind != lib.PN_LINK_REMOTE_OPEN:
                 self._left(found.link)
         elif kind == lib.PN_SESSION_REMOTE_CLOSE:
@@ -325,6 +350,18 @@ class NeighbourConnection:
                 self.lose()
         elif kind in _ENDS:
             self.lose()
+
+    def _on_own_detached(self, link: Link) -> None:
+        """Go without answers where the other cell has no node for them, and without no other link."""
+        if self._replies is None or not link.is_receiver:
+            self.lose()
+            return
+        found = link.remote_condition
+        why = "" if found is None else found.description
+        log.info("cell %d has no way for management replies: %s", self.cell, why)
+        self._replies.shut()
+        link.close()
+        self.wire.mark()
 
     def _on_link_event(self, kind: int, foreign: ForeignLink) -> None:
         if kind == lib.PN_LINK_REMOTE_OPEN:
@@ -352,6 +389,8 @@ class ForeignLinks:
         self._connections: dict[int, NeighbourConnection] = {}
         # By the handle of the client's link, with the connection that has the other half.
         self._by_handle: dict[int, tuple[NeighbourConnection, ForeignLink]] = {}
+        # Of answers that are under way to nodes of other cells.
+        self._reply_bytes = 0
         # Told once all of those cells take transactions.
         self._told_ready: list[Callable[[], None]] = []
 
@@ -388,6 +427,9 @@ class ForeignLinks:
         foreign = ForeignLink(link, half, other)
         connection.by_handle[handle_of(other)] = foreign
         self._by_handle[handle] = connection, foreign
+        if link.is_receiver and address == MANAGEMENT:
+            # Before any request: its answer may be for a node of another cell.
+            connection.open_replies(lambda data: self._container.requests.deliver(self._owner, data))
         connection.attach(other)
         return foreign
 
@@ -401,6 +443,21 @@ class ForeignLinks:
             told(Delivery.REJECTED, fault.condition.encode(), fault.description.encode())
             return
         connection.relay(data, told, transaction)
+
+    def pass_reply(self, cell: int, reply: bytes) -> bool:
+        """Pass on an answer of management to a node of another cell; false where too many are under way."""
+        if self._reply_bytes + len(reply) > MOST_REPLY_BYTES:
+            return False
+        self._reply_bytes += len(reply)
+
+        def told(state: int, condition: bytes, text: bytes) -> None:
+            self._reply_bytes -= len(reply)
+            if state != Delivery.ACCEPTED:
+                why = text.decode(errors="replace") or "it was not accepted"
+                log.info("cell %d took no management reply: %s", cell, why, extra=self._client.about())
+
+        self.relay(cell, reply, told, None)
+        return True
 
     def prepare_transactions(self, ready: Callable[[], None]) -> None:
         """Have all cells with links of the client take its transactions; ``ready`` is called once they do.

@@ -68,6 +68,10 @@ class LiveConnection(Protocol):
         """Close it with an error after which its client connects again; not amid its own events."""
         ...
 
+    def pass_reply(self, cell: int, reply: bytes) -> bool:
+        """Send a management answer to another cell, in its client's name; whether that may be."""
+        ...
+
     def recheck(self) -> None:
         """Take from it what its user may not have any longer."""
         ...

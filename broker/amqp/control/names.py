@@ -178,10 +178,10 @@ class AddressResolver:
         self._termini.keep(handle_of(link), link.session.sluice_channel, kept)
         return node
 
-    def node_for_replies(self) -> Node:
-        """Return a new node for the answers of the management node."""
+    def node_for_replies(self, *, counts: bool) -> Node:
+        """Return a new node for the answers of the management node; ``counts``: as one of its user's."""
         try:
-            return self._temporary.make(self._wire.owner, user=self._client.user)
+            return self._temporary.make(self._wire.owner, user=self._client.user if counts else "")
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
 

@@ -15,6 +15,9 @@ from broker.amqp.links.connection import ConnectionIO
 from broker.config.patterns import is_pattern
 from broker.errors import PeerError
 
+# The target of a cell's own link from the management of another one: answers go by it whose node isn't there.
+CLIENT_CELL = "$client-cell"
+
 
 class NodeDirectory(Protocol):
     """Where nodes are, in which of several cells; this is the cell ``own``."""

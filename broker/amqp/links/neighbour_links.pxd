@@ -27,6 +27,13 @@ cdef class TransactionPart:
 
     cdef object add_link(self, PassingLink link)
 
+cdef class NeighbourReplies(IncomingLink):
+    cdef ConnectionIO connection
+    cdef void *link
+    cdef object deliver
+    # Of the answer that comes.
+    cdef list pieces
+
 cdef class PassingLink(IncomingLink):
     cdef object forget_transaction(self, Transaction transaction)
     cdef bint has_unpassed(self, Transaction transaction) except -1

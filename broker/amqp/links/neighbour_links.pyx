@@ -1,17 +1,22 @@
-"""A cell's own links on a client's connection to another cell: to its anonymous relay and to its coordinator.
+"""A cell's own links on a client's connection to another cell: to its anonymous relay, to its coordinator, and
+from its management.
 
 A transaction that a client declares here has a part in each other cell that has nodes of its messages. Both cells know
 it by one id, so that transfers and outcomes are passed on as they are. A part is declared on the same connection as
 they are and before them, and is discharged behind them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.transactional cimport tell_transaction
 
 from broker.codec import transactions as _requests
+
+cdef enum:
+    # Answers of another cell's management that may be under way to a client's cell; others wait there.
+    REPLIES_CREDIT = 20
 
 
 cdef class NeighbourLink(OutgoingLink):
@@ -167,6 +172,57 @@ cdef class TransactionPart:
                 each.forget_transaction(self.transaction)
             self.links = None
         self.coordinator.pass_message(_requests.discharge(self.transaction.name, fail=fail), told)
+
+
+cdef class NeighbourReplies(IncomingLink):
+    """A link on which another cell's management sends its answers to a client of this one.
+
+    ``deliver(data)`` takes each of them, an encoded message.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link, object deliver):
+        self.connection = connection
+        self.link = <void *>link
+        self.deliver = deliver
+        self.pieces = []
+        pn_link_set_context(self.link, <void *>self)
+        pn_link_flow(self.link, REPLIES_CREDIT)
+
+    def shut(self):
+        """End: no answer is taken any more."""
+        if self.link != NULL:
+            pn_link_set_context(self.link, NULL)
+            self.link = NULL
+        self.deliver = None
+        self.pieces.clear()
+
+    cdef object on_flow(self):
+        """The other cell has nothing to say of credit."""
+
+    cdef object on_delivery(self, void *delivery):
+        cdef void *current
+        cdef bytes piece
+        cdef bytes data
+        cdef size_t size
+        while self.link != NULL:
+            current = pn_link_current(self.link)
+            if current == NULL:
+                return
+            size = pn_delivery_pending(current)
+            if size > 0:
+                piece = PyBytes_FromStringAndSize(NULL, size)
+                pn_link_recv(self.link, PyBytes_AS_STRING(piece), size)
+                self.pieces.append(piece)
+            if pn_delivery_partial(current) and not pn_delivery_aborted(current):
+                return
+            data = b"" if pn_delivery_aborted(current) else b"".join(self.pieces)
+            self.pieces.clear()
+            pn_link_advance(self.link)
+            pn_delivery_settle(current)
+            pn_link_flow(self.link, 1)
+            self.connection.mark_dirty()
+            if data:
+                self.deliver(data)
 
 
 cdef class PassingLink(IncomingLink):
