@@ -58,8 +58,9 @@ WARMUP_S = 0.4
 ACCEPT_S = 0.2
 ATTACH_S = 20.0
 WINDOW = 1000
-# As `sluice bench` has: messages under way at most.
+# As `sluice bench` has: messages under way at most; of large ones fewer.
 BACKLOG = 5000
+UNDER_WAY_BYTES = 48 << 20
 PACED = 2000.0
 LOADED = 200
 QUEUE_CELLS = (1, 4)
@@ -222,7 +223,9 @@ def connected(broker: Broker, links: Sequence[Link], body: int, rate: float = 0.
     frame = sections.header(durable=False) + sections.binary_body(bytes(97 + at % 26 for at in range(body)))
     senders = sum(link.is_sender for link in links)
     run = secrets.randbits(63)
-    loop = LoadLoop(run, frame, body, senders, window=WINDOW, credit=WINDOW, max_backlog=BACKLOG, rate=rate)
+    most = max(UNDER_WAY_BYTES // body, 10)
+    window, backlog = min(WINDOW, most), min(BACKLOG, most)
+    loop = LoadLoop(run, frame, body, senders, window=window, credit=window, max_backlog=backlog, rate=rate)
     numbers = {True: 0, False: 0}
     # Pages of a cell that stands still can't be attached: links by way of one cell are connected together.
     for via in dict.fromkeys(link.via for link in links):
@@ -305,13 +308,15 @@ def turned(names: Sequence[str], number: int) -> list[str]:
     return list(names) if number % 2 == 0 else list(reversed(names))
 
 
-def costs(brokers: Mapping[str, Broker], rounds: int, seconds: float) -> dict[tuple[str, int], Figures]:
+def costs(
+    brokers: Mapping[str, Broker], sizes: Sequence[int], rounds: int, seconds: float
+) -> dict[tuple[str, int], Figures]:
     """Return the figures by setup and size."""
     found: dict[tuple[str, int], list[Figures]] = {}
     for number in range(rounds):
         for name in turned(list(SETUPS), number):
             setup = SETUPS[name]
-            for body in SIZES:
+            for body in sizes:
                 figures = checked(setup, turn(brokers[setup.broker], [setup.links()], body, seconds))
                 found.setdefault((name, body), []).append(figures)
     return {key: middle(each) for key, each in found.items()}
@@ -392,19 +397,19 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def costs_shown(found: Mapping[tuple[str, int], Figures]) -> str:
+def costs_shown(found: Mapping[tuple[str, int], Figures], sizes: Sequence[int]) -> str:
     """Return the table of costs, and below it what passing on takes of either cell."""
     rows = []
-    for body in SIZES:
+    for body in sizes:
         for name in SETUPS:
             each = found[name, body]
             apart = ", ".join(f"{cell:.2f}" for cell in each.cell_us)
             rows.append(
                 (f"{body} B, {name}", f"{each.rate:,.0f}", f"{each.cpu_us:.2f}", apart, f"{each.load_us:.2f}")
             )
-    heads = ("100 B and 1 KiB", "msg/s", "broker µs/msg", "cell 0, cell 1", "generator µs/msg")
+    heads = ("bytes, clients", "msg/s", "broker µs/msg", "cell 0, cell 1", "generator µs/msg")
     lines = []
-    for body in SIZES:
+    for body in sizes:
         home = found["at home", body].cell_us[0]
         said = []
         for name in ("sender passed on", "receiver passed on", "both passed on"):
@@ -507,10 +512,17 @@ def main() -> int:
     parser.add_argument(
         "--queues", type=natural, default=10_000, metavar="N", help="of the last part (10,000)"
     )
+    parser.add_argument(
+        "--size",
+        type=natural,
+        action="append",
+        metavar="BYTES",
+        help="of messages of the first part (100, 1024)",
+    )
     parts = ("costs", "capacity", "latency", "queues")
     parser.add_argument("--only", action="append", choices=parts, help="this part (may be repeated)")
     args = parser.parse_args()
-    wanted = args.only or parts
+    wanted, sizes = args.only or parts, tuple(args.size or SIZES)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name, ExitStack() as running:
         folder = Path(name)
         brokers = {
@@ -519,8 +531,8 @@ def main() -> int:
         }
         cost = two = None
         if "costs" in wanted:
-            cost = costs(brokers, args.rounds, args.seconds)
-            print(costs_shown(cost), end="\n\n", flush=True)
+            cost = costs(brokers, sizes, args.rounds, args.seconds)
+            print(costs_shown(cost, sizes), end="\n\n", flush=True)
         if "capacity" in wanted:
             two = capacity(brokers, args.rounds, args.seconds)
             print(capacity_shown(two), end="\n\n", flush=True)
@@ -533,7 +545,7 @@ def main() -> int:
                 for cells in QUEUE_CELLS
             ]
             print(many_shown(args.queues, found), end="\n\n", flush=True)
-        if cost is not None:
+        if cost is not None and SIZES[0] in sizes:
             print(model_shown(cost, two))
     return 0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from proton import Message
+from proton._utils import BlockingReceiver, Fetcher
 
 from broker.client.request import Management
 from tests.wire.cells import CELLS, cells, depths, names_in, settled_in
@@ -15,8 +18,8 @@ __all__ = ["cells"]
 # More than one session may have unsent (1 MB).
 BODY_BYTES, MESSAGES = 60_000, 40
 # More than is under way to a client that reads nothing: the owner's and the client's cell have 1 MB unsent
-# each, a session's window between them is 4 MiB, and sockets have room for some.
-MOST_BYTES = 9 << 20
+# each, a session's window between them is 16 MiB, and sockets have room for some.
+MOST_BYTES = 21 << 20
 
 
 @pytest.mark.parametrize("here", [0, 1], ids=["this cell", "another cell"])
@@ -74,6 +77,30 @@ def test_a_client_that_reads_nothing_has_a_windowful_under_way_and_all_of_it_lat
     while ends < count:
         ends += not peer.expect(TRANSFER).field(5)
     peer.close()
+
+
+def test_each_of_many_sessions_has_its_messages(cells: RunningBroker) -> None:
+    """Messages that are larger than the window of the last session are among them."""
+    names, sizes = names_in(1, CELLS, 40, "sessions"), (BODY_BYTES, 15 * BODY_BYTES, BODY_BYTES)
+    with settled_in(cells, 1) as connection:
+        for name in names:
+            sender = connection.create_sender(name, name=name)
+            for size in sizes:
+                sender.send(Message(bytes(size)))
+    with settled_in(cells, 0) as client:
+        connected: Any = client
+        receivers = []
+        for name in names:
+            session = connected.conn.session()
+            session.open()
+            fetcher = Fetcher(connected, 10)
+            link = connected.container.create_receiver(session, name, handler=fetcher)
+            receivers.append(BlockingReceiver(connected, link, fetcher, credit=10))
+        for receiver in receivers:
+            for size in sizes:
+                body: Any = receiver.receive(timeout=20).body
+                assert len(body) == size
+                receiver.accept()
 
 
 def unsettled(broker: RunningBroker, name: str) -> int:

@@ -48,11 +48,14 @@ Told = Callable[[int, bytes, bytes], None]
 # A session's handle, a link's name, and whether it receives.
 LinkName = tuple[int, str, bool]
 
-# What may have come of a session and not been passed on: so many frames, as its window counts, and 4 MiB.
-# With fewer frames than a consumer usually asks for messages, Proton goes through all that wait for the
-# window each time that it writes: with 16 of 64 KiB, messages of 100 bytes cost three times as much
-# (bench/cells.py).
-SESSION_FRAMES, FRAME_BYTES = 1024, 4096
+# What may have come of a session and not been passed on: so many frames of so many bytes, 16 MiB. The window
+# counts frames. With fewer of them than a consumer asks for messages, Proton goes through all that wait for
+# the window each time that it writes: with 16, messages of 100 bytes cost three times as much. With smaller
+# ones, large messages cost more: of 20,000 bytes a quarter with 4 KiB (bench/cells.py).
+SESSION_FRAMES, FRAME_BYTES = 1024, 1 << 14
+# Of further sessions of a client fewer, by how many it has, and these at least: 320 MiB for the 1,024 that it
+# may have, rather than 16 GiB.
+LEAST_FRAMES = 16
 # Of answers of management that are under way to nodes of other cells for one client; more are dropped.
 MOST_REPLY_BYTES = 16 << 20
 FORCED, NOT_FOUND = "amqp:connection:forced", "amqp:not-found"
@@ -230,7 +233,7 @@ class NeighbourConnection:
     def _own_session(self) -> Session:
         """Begin a session for a link of the cell's own."""
         session = self.connection.session()
-        self.wire.set_window(address_of(session._impl), SESSION_FRAMES)
+        self.wire.set_window(address_of(session._impl), LEAST_FRAMES)
         session.open()
         return session
 
@@ -245,7 +248,7 @@ class NeighbourConnection:
         found = self.sessions.get(theirs.sluice_channel)
         if found is None:
             found = self.sessions[theirs.sluice_channel] = self.connection.session()
-            self.wire.set_window(address_of(found._impl), SESSION_FRAMES)
+            self.wire.set_window(address_of(found._impl), frames_of(len(self.sessions)))
             found.open()
         return found
 
@@ -621,6 +624,11 @@ class ForeignLinks:
     def _part(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
         foreign.half.shut()
         connection.part(foreign.other, closed=closed)
+
+
+def frames_of(sessions: int) -> int:
+    """Return the window of the last of so many sessions of one client, in frames."""
+    return max(SESSION_FRAMES // sessions, LEAST_FRAMES)
 
 
 def name_of(other: Link) -> LinkName:
