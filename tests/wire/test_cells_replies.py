@@ -11,6 +11,7 @@ from proton import Message, SSLDomain
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SyncRequestResponse
 
+from broker.client.request import Management
 from tests.wire.cells import ARGS, CELLS, PAIRS, cells, names_in, settled_in
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.people import PASSWORDS, settings_for
@@ -193,6 +194,26 @@ def test_a_user_who_may_make_no_more_nodes_has_answers_of_all_cells(start_broker
             asking = SyncRequestResponse(connection, management_of(cell))
             assert answered(asking.call(query())) == (200, cell)
             asking.receiver.close()  # type: ignore[no-untyped-call]
+
+
+def test_a_node_of_answers_that_is_deleted_is_made_anew(cells: RunningBroker) -> None:
+    with settled_in(cells, 0) as connection, Management(cells.url, cell=1) as operator:
+        before = temporary_of(operator)
+        asking = SyncRequestResponse(connection, management_of(1))
+        assert answered(asking.call(query())) == (200, 1)
+        [made] = temporary_of(operator) - before
+        operator.call("DELETE", "org.sluice.queue", made)
+        asking.sender.close()  # type: ignore[no-untyped-call]
+        asking.receiver.close()  # type: ignore[no-untyped-call]
+        cells.wait_for_log("cell 1 has no node for management replies any more")
+        asking = SyncRequestResponse(connection, management_of(1))
+        assert answered(asking.call(query())) == (200, 1)
+
+
+def temporary_of(operator: Management) -> set[str]:
+    """Return the names of a cell's temporary queues."""
+    body: Any = operator.call("QUERY", "org.sluice.queue", body={"attributeNames": ["name"]}).body
+    return {name for (name,) in body["results"] if name.startswith("$temporary/")}
 
 
 def test_one_who_may_only_look_has_answers_of_all_cells(start_broker: StartBroker, tmp_path: Path) -> None:

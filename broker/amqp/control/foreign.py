@@ -217,7 +217,7 @@ class NeighbourConnection:
     def open_replies(self, deliver: Callable[[bytes], None]) -> None:
         """Attach a link from the management there, if there is none; ``deliver`` takes its answers."""
         if self._replies is None:
-            link = self._own_session().receiver("replies")
+            link = self._own_session().receiver(f"replies-{len(self._own)}")
             link.source.address = MANAGEMENT
             link.target.address = CLIENT_CELL
             link.snd_settle_mode = Link.SND_SETTLED
@@ -355,14 +355,17 @@ class NeighbourConnection:
             self.lose()
 
     def _on_own_detached(self, link: Link) -> None:
-        """Go without answers where the other cell has no node for them, and without no other link."""
+        """Go without answers whose node there is gone, until the client attaches to that management anew; end
+        where it is another link.
+        """
         if self._replies is None or not link.is_receiver:
             self.lose()
             return
         found = link.remote_condition
         why = "" if found is None else found.description
-        log.info("cell %d has no way for management replies: %s", self.cell, why)
+        log.info("cell %d has no node for management replies any more: %s", self.cell, why)
         self._replies.shut()
+        self._replies = None
         link.close()
         self.wire.mark()
 
