@@ -143,8 +143,7 @@ class ManagementRequests:
             log.info(text, reply_to, extra=peer.about())
             return
         if node.gate.closed or not self._has_room(peer, node):
-            text = "a management reply to %a was dropped: those before it are not read"
-            log.info(text, reply_to, extra=peer.about())
+            self._log_unread(peer, reply_to)
             return
         # Everything that the answer promises is on disk before anybody can read it.
         self._engine.intake.put_behind(node, reply)
@@ -155,11 +154,21 @@ class ManagementRequests:
             self._reply(peer, address_of(reply), reply)
 
     def _pass_on(self, peer: LiveConnection, reply_to: str, reply: bytes) -> bool:
-        """Send an answer to the cell of its node, if that is another one; whether it is on its way."""
-        if self._cells is None:
+        """Send an answer to the cell of its node, if that is another one and this is the client's; whether
+        it is. One that would be too much there is dropped.
+        """
+        if self._cells is None or peer.relays:
             return False
         cell, _ = self._place_of(peer, reply_to, self._cells)
-        return cell != self._cells.own and peer.pass_reply(cell, reply)
+        if cell == self._cells.own:
+            return False
+        if not peer.pass_reply(cell, reply):
+            self._log_unread(peer, reply_to)
+        return True
+
+    def _log_unread(self, peer: LiveConnection, reply_to: str) -> None:
+        text = "a management reply to %a was dropped: those before it are not read"
+        log.info(text, reply_to, extra=peer.about())
 
     def _place_of(self, peer: LiveConnection, reply_to: str, cells: NodeDirectory) -> tuple[int, str]:
         """Return the cell of an address and the node's name there; of a cell that there isn't, this one."""

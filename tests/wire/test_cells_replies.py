@@ -12,7 +12,7 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SyncRequestResponse
 
 from broker.client.request import Management
-from tests.wire.cells import ARGS, CELLS, PAIRS, cells, names_in, settled_in
+from tests.wire.cells import ARGS, CELLS, PAIRS, cells, let_stand_still, names_in, settled_in, stopped
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.people import PASSWORDS, settings_for
 from tests.wire.tlsworld import Pki, url_of
@@ -194,6 +194,34 @@ def test_a_user_who_may_make_no_more_nodes_has_answers_of_all_cells(start_broker
             asking = SyncRequestResponse(connection, management_of(cell))
             assert answered(asking.call(query())) == (200, cell)
             asking.receiver.close()  # type: ignore[no-untyped-call]
+
+
+def test_answers_for_a_cell_that_stands_still_are_bounded_and_dropped_beyond(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_stand_still(monkeypatch)
+    broker = start_broker(args=ARGS)
+    [pages], [answers] = names_in(0, CELLS, 1, "pages"), names_in(2, CELLS, 1, "answers")
+    with settled_in(broker, 0) as connection:
+        fill = connection.create_sender(pages)
+        for _ in range(10):
+            fill.send(Message("x" * 90_000))
+        replies = connection.create_receiver(answers, credit=100)
+        asking = connection.create_sender("$management", name="asking")
+        with stopped(broker, 2):
+            for _ in range(60):
+                asking.send(browse(pages, answers))
+            broker.wait_for_log("was dropped: those before it are not read")
+        first: Any = replies.receive(timeout=20).body
+        assert len(first["messages"]) == 5
+        # There is room again.
+        for _ in range(60):
+            asking.send(query(answers))
+        while True:
+            body: Any = replies.receive(timeout=20).body
+            replies.accept()
+            if "attributeNames" in body:
+                break
 
 
 def test_a_node_of_answers_that_is_deleted_is_made_anew(cells: RunningBroker) -> None:
