@@ -27,11 +27,13 @@ from bench.peers.cell import OurCell, StartedCell, cell_started, lags_s
 from bench.peers.ours import Ours
 from bench.peers.peer import MissingError, Peer, Subject, started
 from bench.peers.rabbitcluster import RabbitCluster
-from bench.peers.scenarios import FULL, RATE, Pace, load, warmed
+from bench.peers.scenarios import FULL, Pace, load, warmed
 from broker.client.load.load import Usage
 from broker.errors import SluiceError
 
 ROUNDS = 3
+# Of a paced sender, in messages a second.
+RATE = 2000
 SINGLE, REPLICATED = "sluice", "replicated"
 SMALL, LARGE, PACED, SHARED = "durable.one", "durable.kib", "durable.rate", "durable.four"
 WIDE = "durable.wide"
