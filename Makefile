@@ -15,7 +15,7 @@ PURE   := $(filter-out $(addprefix tests/property/test_,rhythms.py cache_walk.py
 COMPILED := $(shell find broker -name '*.pyx' -o -name '*.pxd') \
             $(wildcard $(patsubst %.pxd,%.py,$(shell find broker -name '*.pxd')))
 
-.PHONY: run cluster flights install dev check test test-clients test-packaging test-spark-versions connector clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run cluster flights install dev check test test-clients test-clients-cells test-packaging test-spark-versions connector clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -64,7 +64,7 @@ check: lint
 	$(BIN)/python -m pytest -q tests/unit tests/test_layers.py -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes and each worker loads every test: without bytecode each compiles it all anew.
-check test test-clients test-packaging test-spark-versions soak: export PYTHONDONTWRITEBYTECODE :=
+check test test-clients test-clients-cells test-packaging test-spark-versions soak: export PYTHONDONTWRITEBYTECODE :=
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
 # Those on Spark share one session, so they are one process of their own, beside the others; that needs Java. The
@@ -87,6 +87,11 @@ test-clients: dev
 	$(BIN)/python -m pytest tests -m "clients and not soak" --ignore tests/cluster \
 		-n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest tests/cluster -m "clients and not soak"
+
+# The same against three cells, with each client's connection in a cell that has not the node of its first link.
+test-clients-cells: dev
+	$(BIN)/python -m pytest tests/clients -m "clients and not soak" --cells 3 \
+		-n 2 --dist loadfile --no-loadscope-reorder
 
 # Builds the sdist and the wheel in an empty environment, installs the wheel elsewhere and starts what it brought.
 test-packaging: dev

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make clients-matrix` says, and how many cells a broker has."""
     said = "write docs/clients.md, and docs/security.md's table of mechanisms"
     parser.addoption("--write-matrix", action="store_true", help=said)
-    said = "start brokers with so many cells, each of which keeps the connections that it accepts"
+    said = "start brokers of so many cells, with connections in one that has not their first link's node"
     parser.addoption("--cells", type=int, default=0, metavar="N", help=said)
 
 

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.clients.programs import SPRING
 from tests.clients.running import Running
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import RunningBroker, in_one_cell, wait_until
 from tests.wire.seeing import number_of
 
 COUNT = 10_000
@@ -29,7 +29,7 @@ ONE_FACTORY = "--spring.jms.cache.enabled=false"
 
 @contextmanager
 def broker_at(folder: Path, *words: str) -> Iterator[RunningBroker]:
-    running = RunningBroker(folder / "broker", "", POLICIES, words)
+    running = RunningBroker(folder / "broker", "", POLICIES + in_one_cell("#"), words)
     try:
         yield running
         assert "Traceback" not in running.log, running.log

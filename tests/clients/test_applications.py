@@ -16,7 +16,7 @@ from tests.clients.conftest import Clients
 from tests.clients.programs import BY_NAME, SPRING
 from tests.clients.running import Running
 from tests.docs.pages import ROOT, applications
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import RunningBroker, in_one_cell, wait_until
 from tests.wire.seeing import number_of
 
 pytestmark = pytest.mark.clients
@@ -58,7 +58,7 @@ def spring(clients: Clients, folder: Path, port: int) -> Running:
 
 @contextmanager
 def broker_at(folder: Path, *words: str) -> Iterator[RunningBroker]:
-    running = RunningBroker(folder, "", POLICIES, words)
+    running = RunningBroker(folder, "", POLICIES + in_one_cell("#"), words)
     try:
         yield running
     finally:

@@ -9,7 +9,7 @@ import pytest
 from tests.clients import programs
 from tests.clients.conftest import Clients
 from tests.clients.programs import BY_NAME
-from tests.wire.conftest import StartBroker
+from tests.wire.conftest import StartBroker, in_one_cell
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -39,7 +39,7 @@ POLICIES = """policies:
 @pytest.mark.parametrize("feature", FEATURES)
 def test_qpid_jms(clients: Clients, start_broker: StartBroker, feature: str) -> None:
     program = clients.built(BY_NAME["qpid-jms"])
-    broker = start_broker(policies=POLICIES)
+    broker = start_broker(policies=POLICIES + in_one_cell("p.later.>", "p.again.dead"))
     env = programs.environment(broker.url, "")
     ran = programs.ran(programs.start(program, env, "features", "p", feature), 60)
     assert [line["result"] for line in ran.lines] == ["pass"], (ran.lines, ran.stderr[-3000:])

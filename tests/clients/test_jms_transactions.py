@@ -10,7 +10,7 @@ from broker.server.cells.directory import heaviest
 from tests.clients import programs
 from tests.clients.conftest import Clients
 from tests.clients.programs import BY_NAME, Ran
-from tests.wire.conftest import RunningBroker, StartBroker, cells_for
+from tests.wire.conftest import RunningBroker, StartBroker, cells_for, in_one_cell
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -25,7 +25,6 @@ POLICIES = """policies:
 """
 # Where there are several cells: of these features all nodes are in one.
 NEAR = {f"transacted-{name}" for name in ("several", "relay", "dead-letter", "redelivery-policy")}
-IN_ONE_CELL = "  - {match: 'p.>', cell: 1}\n  - {match: DLQ, cell: 1}\n"
 LIMITS = """limits:
   max_transactions: 20
   max_transaction_size: 1 MB
@@ -37,7 +36,7 @@ LIMITS = """limits:
 def test_qpid_jms(clients: Clients, start_broker: StartBroker, feature: str) -> None:
     if feature == "transacted-temporary" and cells_for("", ()) > 1:
         pytest.skip("a temporary queue is in its connection's cell, and the other queue perhaps not")
-    policies = POLICIES + (IN_ONE_CELL if feature in NEAR and cells_for("", ()) > 1 else "")
+    policies = POLICIES + (in_one_cell("p.>", "DLQ") if feature in NEAR else "")
     ran = _run(clients, start_broker(LIMITS if feature in LIMITED else "", policies), feature)
     assert [line["result"] for line in ran.lines] == ["pass"], (ran.lines, ran.stderr[-3000:])
 

@@ -12,6 +12,7 @@ import pytest
 from tests.clients import programs
 from tests.clients.conftest import Clients
 from tests.clients.programs import BY_NAME
+from tests.wire.conftest import cells_for
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 
@@ -26,6 +27,14 @@ EXPECTED: list[tuple[str, object]] = [
     ("DELETE gone", [404, True]),
     ("CREATE wrong", [400, True]),
 ]
+
+
+@pytest.fixture(autouse=True)
+def over_cells(request: pytest.FixtureRequest) -> None:
+    """A client that doesn't follow status 421 finds no node of another cell (docs/cells.md)."""
+    if cells_for("", ()) > 1:
+        reason = "it doesn't follow status 421 to the node's cell"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 def run(clients: Clients, prefix: str, page: int) -> list[tuple[str, Any]]:

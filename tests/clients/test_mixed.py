@@ -12,6 +12,8 @@ from broker.client.request import Management
 from tests.clients import programs
 from tests.clients.conftest import Clients
 from tests.clients.programs import PROGRAMS
+from tests.wire.cells import pids_of
+from tests.wire.cells import settle as settle_cells
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 
 pytestmark = pytest.mark.clients
@@ -53,6 +55,8 @@ def test_nothing_is_left_of_fifty_mixed_clients(
 def run(broker: RunningBroker, prefix: str, seconds: float) -> int:
     """All at once, each with its own seed; what they did, and that it left nothing."""
     env = programs.environment(broker.url, f"ws://127.0.0.1:{broker.http_port}/")
+    if broker.cells > 1:
+        env["PATTERNS"] = "refused"
     at_work = []
     for number in range(CLIENTS):
         # One of each library shares addresses; two of one would be the same subscribers.
@@ -87,17 +91,18 @@ def run(broker: RunningBroker, prefix: str, seconds: float) -> int:
 
 
 def left(broker: RunningBroker, cut_short: list[str]) -> dict[str, object]:
-    """What is there besides the connection that asks, its links and its own temporary node; nothing empty.
+    """What is there besides what asks: a connection to each cell, its links and its own temporary node.
 
-    Nor the durable subscriptions of containers whose program was cut short and couldn't end them.
+    Nothing empty, nor the durable subscriptions of containers whose program was cut short and couldn't
+    end them.
     """
     with Management(broker.url) as asking:
         queues = rows(asking, "queue", ["name", "unsettled_msgs"])
         topics = rows(asking, "topic", ["name"])
         found = {
-            "connections": len(rows(asking, "connection", ["identity"])) - 1,
+            "connections": len(rows(asking, "connection", ["identity"])) - broker.cells,
             "links": sum(not _is_own(row["node"]) for row in rows(asking, "link", ["node"])),
-            "temporary nodes": sum(_is_own(row["name"]) for row in queues + topics) - 1,
+            "temporary nodes": sum(_is_own(row["name"]) for row in queues + topics) - broker.cells,
             "subscriptions": [
                 row["name"]
                 for row in rows(asking, "subscription", ["name"])
@@ -125,6 +130,8 @@ def clean_up(broker: RunningBroker, prefix: str) -> None:
 def resident(broker: RunningBroker) -> int:
     """Once the broker has been idle for a while, and has given back what it freed."""
     broker.settle()
+    if broker.cells > 1:
+        settle_cells(broker)
     seen = [resident_now(broker)]
     deadline = time.monotonic() + GONE_S
     while len(seen) < SETTLED or max(seen[-SETTLED:]) > min(seen[-SETTLED:]):
@@ -135,11 +142,20 @@ def resident(broker: RunningBroker) -> int:
 
 
 def resident_now(broker: RunningBroker) -> int:
-    for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
+    return sum(map(resident_of, processes(broker)))
+
+
+def resident_of(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no VmRSS")
 
 
 def descriptors(broker: RunningBroker) -> int:
-    return len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes(broker))
+
+
+def processes(broker: RunningBroker) -> list[int]:
+    """The broker's, and those of its cells."""
+    return [broker.pid, *pids_of(broker).values()]

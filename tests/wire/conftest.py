@@ -30,16 +30,16 @@ STOP_SECONDS = 30
 
 
 def start_process(
-    words: Sequence[str], env: Mapping[str, str], stderr: int, *, keeps: bool = False
+    words: Sequence[str], env: Mapping[str, str], stderr: int, *, misplaces: bool = False
 ) -> subprocess.Popen[bytes] | forked.ForkedProcess:
     """Start `sluice WORDS` with variables beside ours and its standard error at a file descriptor.
 
-    ``keeps``: its cells keep the connections that they accept.
+    ``misplaces``: its cells hand connections to a cell that has not the node of their first link.
     """
-    if forked.is_wanted(env) and not keeps:
+    if forked.is_wanted(env) and not misplaces:
         return forked.started(words, env, stderr)
     told = {**os.environ, "PYTHONUNBUFFERED": "1", **env}
-    module = "tests.wire.keeping_cells" if keeps else "broker.cli.main"
+    module = "tests.wire.wrong_cells" if misplaces else "broker.cli.main"
     return subprocess.Popen([sys.executable, "-m", module, *words], stderr=stderr, env=told)
 
 
@@ -63,7 +63,7 @@ class RunningBroker:
             words += ["--cells", str(self.cells)]
         reading, writing = os.pipe()
         self._stderr = os.fdopen(reading, errors="backslashreplace")
-        self.process = start_process(words, {}, writing, keeps=self.cells > 1)
+        self.process = start_process(words, {}, writing, misplaces=self.cells > 1)
         os.close(writing)
         self._settled = False
         self._attention = threading.Lock()
@@ -157,13 +157,23 @@ class RunningBroker:
 def cells_for(config: str, args: Sequence[str]) -> int:
     """Return how many cells a broker is started with as pytest's `--cells` says, 1 without it.
 
-    Its connections stay where they are accepted, so that most links are passed on. One whose test says how
+    Its connections go to a wrong cell, so that their first links are passed on. One whose test says how
     many it has is left alone, and so is a member of a cluster.
     """
     wanted = int(os.environ.get("SLUICE_TEST_CELLS", "0"))
     if wanted < 2 or "--cells" in args or "cells:" in config or "cluster:" in config:
         return 1
     return wanted
+
+
+def in_one_cell(*patterns: str) -> str:
+    """Return the lines of policies that give nodes one cell, none for brokers that have no others.
+
+    For those that one transaction takes in, and for dead letters, which stay in the cell of their queue.
+    """
+    if cells_for("", ()) == 1:
+        return ""
+    return "".join(f"  - {{match: '{pattern}', cell: 1}}\n" for pattern in patterns)
 
 
 def wait_until(

@@ -69,6 +69,11 @@ public abstract class Soak {
         return prefix + ".news.soak." + random.nextInt(TOPICS);
     }
 
+    /** A topic, or now and then a pattern for all of them, which several cells refuse. */
+    protected final String topicOrPattern() {
+        return chance(30) && !"refused".equals(System.getenv("PATTERNS")) ? prefix + ".news.soak.*" : topicName();
+    }
+
     protected final String text() {
         return "x".repeat(chance(5) ? 100_000 : random.nextInt(2_000));
     }

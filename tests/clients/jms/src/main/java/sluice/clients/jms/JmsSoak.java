@@ -141,8 +141,7 @@ final class JmsSoak extends Soak {
         Session session = peer.connection.createSession(mode);
         MessageConsumer consumer;
         if (chance(30)) {
-            String topic = chance(30) ? prefix + ".news.soak.*" : topicName();
-            consumer = session.createConsumer(session.createTopic(topic), null, chance(20));
+            consumer = session.createConsumer(session.createTopic(topicOrPattern()), null, chance(20));
         } else {
             consumer = session.createConsumer(session.createQueue(queueName()), chance(20) ? "weight > 10" : null);
         }

@@ -145,7 +145,7 @@ final class Protonj2Soak extends Soak {
         if (chance(20)) {
             options.sourceOptions().addFilter("jms-selector", SELECTOR, "weight > 10");
         }
-        String address = chance(30) ? (chance(30) ? prefix + ".news.soak.*" : topicName()) : queueName();
+        String address = chance(30) ? topicOrPattern() : queueName();
         peer.kept.add(new Peer.Kept(Talk.receiver(peer.connection, address, options), byHand));
     }
 
