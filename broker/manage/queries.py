@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.errors import OperatorError
+from broker.errors import ElsewhereError, NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX
 from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
@@ -90,8 +90,18 @@ class Queries:
         return self.entities.query(type_, attribute_names, offset, count, only)
 
     def read(self, type_: str, name: str, only: Callable[[object], bool] | None = None) -> dict[str, object]:
-        """Return one entity's attributes, found by name or identity; the broker answers to any name."""
-        return self.entities.read(type_, name, only)
+        """Return one entity's attributes, found by name or identity; the broker answers to any name.
+
+        NotFoundError if there is none, ElsewhereError for a queue or topic that belongs to another cell.
+        """
+        try:
+            return self.entities.read(type_, name, only)
+        except NotFoundError:
+            if type_.removeprefix(PREFIX) in ("queue", "topic"):
+                error = self._nodes.elsewhere(name)
+                if isinstance(error, ElsewhereError):
+                    raise error from None
+            raise
 
     # --- the last minutes
 

@@ -155,3 +155,19 @@ def test_only_a_policy_may_say_it(start_broker: StartBroker) -> None:
     assert refused.returncode != 0
     with Management(broker.url) as management, pytest.raises(Exception, match="only a policy can say"):
         management.call("CREATE", QUEUE, "q", {"cell": 1})
+
+
+def test_a_cell_says_which_other_has_a_node_that_is_read(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: placed, cell: 1}\n", args=ARGS)
+    for cell in range(CELLS):
+        with Management(broker.url, cell=cell) as management:
+            answer = management._exchange("READ", "org.sluice.queue", "placed", None, None, {})
+            told: dict[str, object] = answer.properties or {}
+            assert told["statusCode"] == (404 if cell == 1 else 421)
+            assert told["cell"] == (cell if cell == 1 else 1)
+    with Management(broker.url) as management:
+        management.call("CREATE", "org.sluice.queue", "placed")
+    for cell in range(CELLS):
+        with Management(broker.url) as management:
+            # Whichever cell has accepted it.
+            assert management.call("READ", "org.sluice.queue", "placed").cell == 1, cell
