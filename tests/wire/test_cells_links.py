@@ -17,8 +17,10 @@ from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
     ATTACH,
+    CLOSE,
     DETACH,
     DISPOSITION,
+    END,
     FLOW,
     RECEIVER,
     SENDER,
@@ -339,3 +341,56 @@ def test_an_empty_delivery_tag_passes(cells: RunningBroker, settled: bool) -> No
             peer.expect(DISPOSITION)
     wait_until(lambda: depths(cells, 1)[name] == 10, 10, "10 messages")
     peer.close()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_outcomes_come_before_the_answer_to_a_detach(cells: RunningBroker, closed: bool, again: bool) -> None:
+    """A settlement without an outcome would be all that is heard: some clients take it for success."""
+    [name], [first] = names_in(1, CELLS, 1, f"leaving{closed}{again}"), names_in(0, CELLS, 1, "first")
+    peer = RawPeer(cells.port).open().begin()
+    peer.attach_sender(first, "first", handle=9)
+    count = 0
+    for _ in range(20):
+        peer.attach_sender(name, "leaving", handle=0)
+        credit = min(peer.await_credit(0), 20)
+        frames = [transferred(count + number, handle=0) for number in range(credit)]
+        frames.append(performative(DETACH, 0, closed))
+        if again:
+            termini = Described(SOURCE, [None]), Described(TARGET, [name])
+            frames.append(
+                performative(ATTACH, "leaving", 0, SENDER, UByte(2), UByte(0), *termini, None, None, 0)
+            )
+        peer.send(b"".join(frames))
+        heard = 0
+        while heard < credit:
+            told: list[Any] = peer.expect(DISPOSITION).fields
+            assert getattr(told[4], "descriptor", None) == ACCEPTED, told
+            heard += (told[2] or told[1]) - told[1] + 1
+        assert peer.expect(DETACH).error == []
+        if again:
+            peer.expect(ATTACH)
+            peer.send(performative(DETACH, 0, closed))
+            peer.expect(DETACH)
+        count += credit
+    wait_until(lambda: depths(cells, 1).get(name) == count, 10, f"{count} messages")
+    peer.close()
+
+
+@pytest.mark.parametrize("how", ["session", "connection", "socket"])
+def test_a_session_may_end_behind_a_detach(cells: RunningBroker, how: str) -> None:
+    [name], [first] = names_in(1, CELLS, 1, f"ending{how}"), names_in(0, CELLS, 1, "first")
+    count = 0
+    for _ in range(10):
+        peer = RawPeer(cells.port).open().begin()
+        peer.attach_sender(first, "first", handle=9)
+        peer.attach_sender(name, "leaving", handle=0)
+        frames = [transferred(number, handle=0) for number in range(10)]
+        end = {"session": performative(END), "connection": performative(CLOSE), "socket": b""}[how]
+        peer.await_credit(0)
+        peer.send(b"".join(frames) + performative(DETACH, 0, True) + end)
+        if how == "session":
+            peer.expect(END)
+        peer.close()
+        count += 10
+    wait_until(lambda: depths(cells, 1).get(name) == count, 10, f"{count} messages")

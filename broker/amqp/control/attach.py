@@ -142,10 +142,13 @@ class AttachHandler:
     def on_detach(self, link: Link, closed: bool) -> None:
         """Answer a detach, for good (``closed``) or for now, in kind (§2.6.4)."""
         handle = handle_of(link)
-        link.session.sluice_links.discard(handle)
         stolen = _take_note(self._wire.incoming.stolen, link)
         if self._foreign is not None and self._foreign.has(link):
+            if not stolen and self._foreign.leave(link, closed):
+                # The other cell's outcomes come before its answer.
+                return
             self._foreign.on_detach(link, closed)
+        link.session.sluice_links.discard(handle)
         # A link that is lost to another of its name loses nothing that stands at the link's end.
         self._links.drop(handle, CLOSED if closed and not stolen else DETACHED)
         if link.state & Endpoint.LOCAL_UNINIT:

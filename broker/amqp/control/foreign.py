@@ -69,16 +69,18 @@ END_NS = 10 * SECOND_NS
 class ForeignLink:
     """A client's link, and its other half on the connection to the cell that has its node.
 
-    ``further``: the cells that are asked where that one doesn't know it.
+    ``further``: the cells that are asked where that one doesn't know it. ``is_left``: the client has detached
+    it, and is answered once the other cell has said its outcomes.
     """
 
-    __slots__ = ("further", "half", "link", "other", "other_half")
+    __slots__ = ("further", "half", "is_left", "link", "other", "other_half")
 
     def __init__(self, link: Link, half: ForeignProducer | ForeignConsumer, other: Link) -> None:
         self.link = link
         self.half = half
         self.other = other
         self.further: list[int] = []
+        self.is_left = False
         self.other_half: NeighbourSender | NeighbourReceiver | None = None
 
 
@@ -263,6 +265,10 @@ class NeighbourConnection:
     def part(self, other: Link, *, closed: bool) -> None:
         """Detach a link whose client has gone from it, in kind."""
         self.by_handle.pop(handle_of(other), None)
+        self.leave(other, closed=closed)
+
+    def leave(self, other: Link, *, closed: bool) -> None:
+        """Detach a link, of which outcomes may still come if it is known yet."""
         if other.state & Endpoint.LOCAL_UNINIT:
             self.waiting.pop(name_of(other), None)
             other.free()
@@ -274,7 +280,7 @@ class NeighbourConnection:
             other.detach()
         self.wire.mark()
 
-    def _left(self, other: Link) -> None:
+    def left(self, other: Link) -> None:
         """A link is gone that the client left before."""
         name = name_of(other)
         is_last = self.leaving.get(name) == other
@@ -286,13 +292,17 @@ class NeighbourConnection:
                 waiting.open()
                 self.wire.mark()
 
-    def end_session(self, channel: int) -> None:
+    def end_session(self, theirs: Session) -> None:
         """End the session for one of the client's that has ended."""
-        found = self.sessions.pop(channel, None)
+        found = self.sessions.pop(theirs.sluice_channel, None)
         if found is not None:
             for links in (self.leaving, self.waiting):
                 for name in [name for name, each in links.items() if each.session == found]:
                     del links[name]
+            ending = [each for each in self.by_handle.values() if each.link.session == theirs]
+            for each in ending:
+                del self.by_handle[handle_of(each.other)]
+                each.half.shut()
             found.close()
             self.wire.mark()
 
@@ -343,7 +353,7 @@ class NeighbourConnection:
                 if kind != lib.PN_LINK_REMOTE_OPEN:
                     self._on_own_detached(found.link)
             elif kind != lib.PN_LINK_REMOTE_OPEN:
-                self._left(found.link)
+                self.left(found.link)
         elif kind == lib.PN_SESSION_REMOTE_CLOSE:
             ended: Any = Event.wrap(ffi.cast("pn_event_t *", event))  # type: ignore[no-untyped-call]
             if ended.session.state & Endpoint.LOCAL_CLOSED:
@@ -482,6 +492,22 @@ class ForeignLinks:
         """Whether a link is one of these."""
         return handle_of(link) in self._by_handle
 
+    def leave(self, link: Link, closed: bool) -> bool:
+        """Detach the other half of a link if outcomes of its messages are to come; whether they are.
+
+        Its client's detach is answered behind them. Of a link that is freed Proton settles what is left
+        without an outcome, which some clients take for success.
+        """
+        connection, foreign = self._by_handle[handle_of(link)]
+        half = foreign.half
+        if not isinstance(half, ForeignProducer) or not half.awaits_outcomes():
+            return False
+        del self._by_handle[handle_of(link)]
+        foreign.is_left = True
+        half.leave()
+        connection.leave(foreign.other, closed=closed)
+        return True
+
     def on_detach(self, link: Link, closed: bool) -> None:
         """Detach the other half of a link that the client detaches, in kind."""
         connection, foreign = self._by_handle.pop(handle_of(link))
@@ -496,7 +522,7 @@ class ForeignLinks:
                 foreign.half.finish()
                 self._part(connection, foreign, closed=False)
         for connection in self._connections.values():
-            connection.end_session(session.sluice_channel)
+            connection.end_session(session)
 
     def end(self) -> None:
         """End all of them, with their client's connection."""
@@ -553,13 +579,19 @@ class ForeignLinks:
             link.condition = Condition(condition.name, condition.description, _readable(condition.info))
         foreign.half.shut()
         connection.by_handle.pop(handle_of(other), None)
-        other.close()
-        other.free()
-        connection.wire.mark()
+        if foreign.is_left:
+            connection.left(other)
+        else:
+            other.close()
+            other.free()
+            connection.wire.mark()
         if closed:
             link.close()
         else:
             link.detach()
+        if foreign.is_left:
+            self._forget(link)
+            return
         self._attached.mark_wronged(link, refused=was_refused)
         if condition is not None:
             told = self._client.about(link=link.name, condition=condition.name)
@@ -623,6 +655,14 @@ class ForeignLinks:
                 raise PeerError(
                     "amqp:not-allowed", f"another link of this connection is called '{link.name}'"
                 )
+
+    def _forget(self, link: Link) -> None:
+        """Free a link that both sides have detached."""
+        handle = handle_of(link)
+        link.session.sluice_links.discard(handle)
+        self._wire.mark()
+        self._wire.part(handle)
+        link.free()
 
     def _part(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
         foreign.half.shut()

@@ -265,10 +265,18 @@ cdef class ForeignProducer(IncomingHalf):
 
     def finish(self):
         """Pass on whatever has come, as the client is gone, and end."""
+        self.leave()
+        self.shut()
+
+    def leave(self):
+        """Pass on whatever has come, as the client detaches the link; outcomes are still passed back."""
         if self.other is not None and not self.dead:
             self.hurries = True
             self.pass_on()
-        self.shut()
+
+    def awaits_outcomes(self):
+        """Whether messages were passed on of which the client has yet to hear."""
+        return self.other is not None and not self.dead and pn_unsettled_head(self.link) != NULL
 
     cdef object on_flow(self):
         """The client has nothing to say of credit that the owner would go by."""
@@ -370,6 +378,9 @@ cdef class ForeignProducer(IncomingHalf):
         cdef int have = pn_link_credit(self.link)
         cdef int wanted = pn_link_credit(self.other.link)
         cdef int least = pn_link_queued(self.link)
+        if self.hurries:
+            # The client has detached it.
+            return
         if wanted < least:
             wanted = least
         if wanted != have:
