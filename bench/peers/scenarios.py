@@ -139,8 +139,10 @@ def latency(queue: str, rate: int) -> Scenario:
     """From sending to receipt at a rate, in messages a second."""
 
     def scenario(subject: Subject, pace: Pace) -> Figures:
-        found = load(subject, pace, queue, rate=rate)["latency_us"]
-        assert isinstance(found, dict)
+        result = load(subject, pace, queue, rate=rate)
+        found = result["latency_us"]
+        if not isinstance(found, dict):
+            raise BenchError(f"of {result['sent']:,} messages none came within the time that is measured")
         return {"p50_us": found["p50"], "p99_us": found["p99"]}
 
     return scenario
