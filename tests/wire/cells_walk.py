@@ -6,21 +6,23 @@ Their outcomes follow from the seed and the message; how far each gets between t
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import socket
 import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from proton import Delivery, Message, ProtonException
-from proton.handlers import MessagingHandler
+from proton.handlers import IOHandler, MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 
 from broker.client.request import Management
 from broker.errors import NotFoundError, SluiceError
-from tests.wire.cells import kill_cell, names_in
+from tests.wire.cells import kill_cell, names_in, pids_of
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.test_cells_links import Browsing
 
@@ -81,6 +83,14 @@ class Books:
         self.breaches.append(text)
 
 
+class Sockets(IOHandler):
+    """Proton's sockets; one whose time is over in the turn in which it ends is let be."""
+
+    def on_selectable_expired(self, event: Any) -> None:
+        if event.selectable._transport is not None:
+            super().on_selectable_expired(event)
+
+
 class Client(MessagingHandler):
     """A connection that the walk opens again whenever it is lost; ``epoch`` counts them."""
 
@@ -95,6 +105,11 @@ class Client(MessagingHandler):
         self.is_open = False
         self.reason = ""
         self.not_before_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of its present link."""
+        return f"{self.number}.{self.epoch}"
 
     def connect(self) -> None:
         """Open a connection and its link."""
@@ -126,6 +141,17 @@ class Client(MessagingHandler):
     def forget(self) -> None:
         """Do what the end of a connection means for the client's messages."""
 
+    def detach(self) -> None:
+        """End the link and attach another one on the same connection."""
+        if not self.is_open:
+            return
+        old = self.link
+        self.is_open = False
+        self.epoch += 1
+        self.forget()
+        old.close()
+        self.link = self.attach(self.walk.container)
+
     def cut(self) -> None:
         """End the connection as the death of a client does."""
         selectable = self.connection.transport and self.connection.transport._selectable
@@ -145,7 +171,8 @@ class Client(MessagingHandler):
         return self.connection is not None and event.connection == self.connection
 
     def on_link_closed(self, event: Any) -> None:
-        if self._of_now(event):
+        # Not where it is the end of a link that this side has detached.
+        if self._of_now(event) and (event.link == self.link or event.link.name == "first"):
             self.lose(f"link closed: {event.link.remote_condition}")
 
     on_link_error = on_link_closed
@@ -172,7 +199,7 @@ class Producer(Client):
         self.settled = settled
         self.quota = 0
         self.count = 0
-        self.pending: dict[str, Key] = {}
+        self.pending: dict[tuple[str, str], Key] = {}
 
     @property
     def is_relay(self) -> bool:
@@ -182,7 +209,7 @@ class Producer(Client):
     def attach(self, container: Container) -> Any:
         options = AtMostOnce() if self.settled else AtLeastOnce()
         address = None if self.is_relay else self.queues[0]
-        return container.create_sender(self.connection, address, name=f"p{self.number}", options=options)
+        return container.create_sender(self.connection, address, name=self.name, options=options)
 
     def forget(self) -> None:
         for key in self.pending.values():
@@ -220,10 +247,10 @@ class Producer(Client):
         walk.books.sent[key] = Sent(queue, self.settled, walk.kills, walk.moves)
         delivery = self.link.send(message)
         if not self.settled:
-            self.pending[delivery.tag] = key
+            self.pending[self.name, delivery.tag] = key
 
     def _outcome(self, event: Any, state: str) -> None:
-        key = self.pending.pop(event.delivery.tag, None)
+        key = self.pending.pop((event.link.name, event.delivery.tag), None)
         if key is not None:
             self.walk.books.sent[key].state = state
         self.push()
@@ -260,7 +287,7 @@ class Consumer(Client):
         self.granted = self.received = 0
         self.last = {}
         self.drains = False
-        return container.create_receiver(self.connection, self.queue, name=f"c{self.number}")
+        return container.create_receiver(self.connection, self.queue, name=self.name)
 
     def forget(self) -> None:
         self.held.clear()
@@ -376,9 +403,8 @@ class Browser(Consumer):
     copies = 0
 
     def attach(self, container: Container) -> Any:
-        super().attach(container)
-        name = f"b{self.number}"
-        return container.create_receiver(self.connection, self.queue, name=name, options=Browsing())
+        self.granted = 0
+        return container.create_receiver(self.connection, self.queue, name="copies", options=Browsing())
 
     def _check(self, key: Key, flagged: bool) -> None:
         self.copies += 1
@@ -400,7 +426,8 @@ class Walk:
         self.cells = cells
         self.broker: RunningBroker = start_broker(policies=POLICIES, args=("--cells", str(cells)))
         self.books = Books()
-        self.container = Container()
+        self.container: Any = Container()
+        cast(Any, self.container._global_handler).base = Sockets()
         self.container.timeout = 0.01
         self.container.start()
         self.is_quiet = False
@@ -476,12 +503,23 @@ class Walk:
             consumer.look()
 
     def until(self, condition: Any, said: Any, seconds: float = BOUND_S) -> None:
-        """Let the clients go on until a condition holds; that it doesn't in time is a breach of liveness."""
-        deadline = time.monotonic() + seconds
+        """Let the clients go on until a condition holds.
+
+        It is a breach of liveness that it doesn't after so long in which no message got any further.
+        """
+        deadline, before = time.monotonic() + seconds, -1
         while not condition():
             if time.monotonic() > deadline:
                 self.fail(f"waited {seconds} s for {said()}")
-            self.pump(0.05)
+            self.pump(0.25)
+            if before != (before := self._progress()):
+                deadline = time.monotonic() + seconds
+
+    def _progress(self) -> int:
+        """Return a number that rises with each step of a message."""
+        books = self.books
+        outcomes = sum(each.state != "sent" for each in books.sent.values())
+        return len(books.sent) + outcomes + len(books.consumed) + len(books.letters)
 
     # The broker's word.
 
@@ -614,8 +652,11 @@ class Walk:
             self._browse: 2,
             self._cut: 4,
             self._close: 2,
+            self._detach: 3,
             self._move: 5,
-            self._kill: 2,
+            self._kill: 1,
+            self._kill_in_move: 2,
+            self._stand_still: 1,
         }
         [step] = self.chance.choices(list(steps), list(steps.values()))
         self._steps.append(f"{step.__name__}{step() or ''}")
@@ -623,7 +664,7 @@ class Walk:
 
     def _send(self) -> object:
         for producer in self.chance.sample(self.producers, 5):
-            producer.quota += self.chance.randrange(1, 30)
+            producer.quota = min(producer.quota + self.chance.randrange(1, 30), 40)
             producer.push()
         return None
 
@@ -660,6 +701,29 @@ class Walk:
         client = self.chance.choice(self.clients)
         client.lose("closed by the walk")
         return client.number
+
+    def _detach(self) -> object:
+        client = self.chance.choice(self.clients)
+        client.detach()
+        return client.number
+
+    def _kill_in_move(self) -> object:
+        moved = self._move()
+        deadline = time.monotonic() + self.chance.random() * 0.15
+        while time.monotonic() < deadline:
+            self._turn()
+        return moved, self._kill()
+
+    def _stand_still(self) -> object:
+        up = sorted(set(range(self.cells)) - set(self._still_down()))
+        cell = self.chance.choice(up)
+        pid = pids_of(self.broker)[cell]
+        os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + self.chance.random()
+        while time.monotonic() < deadline:
+            self._turn()
+        os.kill(pid, signal.SIGCONT)
+        return cell
 
     def _move(self) -> object:
         queue = self.chance.choice(self.queues)
