@@ -21,7 +21,7 @@ from proton.handlers import IOHandler, MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 
 from broker.client.request import Management
-from broker.errors import NotFoundError, SluiceError
+from broker.errors import NotFoundError, OperatorError, SluiceError
 from tests.wire.cells import kill_cell, names_in, pids_of
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.test_cells_links import Browsing
@@ -35,6 +35,7 @@ RELAYED = 4
 BOUND_S = 45.0
 POLICIES = f"""policies:
   - {{match: "kept.>", durable: true, flow_stop_count: {STOP}, flow_resume_count: 6}}
+  - {{match: "once.>", durable: true, flow_stop_count: {STOP}, duplicate_window: 100000}}
   - {{match: "brief.>", flow_stop_count: {STOP}, flow_resume_count: {STOP}}}
   - match: "sized.>"
     durable: true
@@ -45,7 +46,7 @@ POLICIES = f"""policies:
 """
 FIGURES = [
     *("name", "depth_msgs", "promised_msgs", "peak_msgs", "overrun_msgs", "depth_bytes", "promised_bytes"),
-    *("ready_msgs", "unsettled_msgs", "producers", "consumers", "parked_msgs", "flow_stopped"),
+    *("ready_msgs", "unsettled_msgs", "producers", "consumers", "parked_msgs", "heldBy"),
 ]
 QUEUE = "org.sluice.queue"
 BROKER = "org.sluice.broker"
@@ -191,12 +192,17 @@ class Client(MessagingHandler):
 
 
 class Producer(Client):
-    """Sends to its queues in turn whatever it may, as long as there is a ``quota``."""
+    """Sends to its queues in turn whatever it may, as long as there is a ``quota``.
+
+    To a queue that knows duplicates it sends ``again`` what it has no outcome of.
+    """
 
     def __init__(self, walk: Walk, number: int, first: str, queues: list[str], settled: bool) -> None:
         super().__init__(walk, number, first)
         self.queues = queues
         self.settled = settled
+        self.resends = queues[0].startswith("once")
+        self.again: list[Key] = []
         self.quota = 0
         self.count = 0
         self.pending: dict[tuple[str, str], Key] = {}
@@ -214,6 +220,8 @@ class Producer(Client):
     def forget(self) -> None:
         for key in self.pending.values():
             self.walk.books.sent[key].state = "unknown"
+        if self.resends:
+            self.again = sorted({*self.pending.values(), *self.again})
         self.pending.clear()
 
     def opened(self) -> None:
@@ -226,7 +234,7 @@ class Producer(Client):
         """Send."""
         while (
             self.is_open
-            and self.quota > 0
+            and (self.quota > 0 or self.again)
             and self.link.credit > 0
             and not (self.is_relay and len(self.pending) >= RELAYED)
         ):
@@ -234,14 +242,19 @@ class Producer(Client):
 
     def _send(self, queue: str) -> None:
         walk = self.walk
-        self.quota -= 1
-        self.count += 1
-        key = self.number, self.epoch, self.count
+        if self.again:
+            key = self.again.pop(0)
+        else:
+            self.quota -= 1
+            self.count += 1
+            key = self.number, 0 if self.resends else self.epoch, self.count
         body = bytes(zlib.crc32(repr(key).encode()) % 1500)
         # So that one that comes again reads otherwise: unset would read false as well.
         message = Message(
             body, durable=True, first_acquirer=True, properties=dict(zip("pen", key, strict=True))
         )
+        if self.resends:
+            message.id = f"{key[0]}.{key[2]}"
         if self.is_relay:
             message.address = queue
         walk.books.sent[key] = Sent(queue, self.settled, walk.kills, walk.moves)
@@ -433,6 +446,8 @@ class Walk:
         self.is_quiet = False
         self.kills = self.moves = self.moved = self.checks = self.looks = self.most = 0
         self.down: dict[int, int] = {}
+        # Queues whose producers an operator has stopped, with whether all cells were told.
+        self.held: dict[str, bool] = {}
         self._asking: dict[int, Management] = {}
         self._steps: list[str] = []
         self._numbers = iter(range(1, 10**9))
@@ -444,7 +459,7 @@ class Walk:
 
     def _some_queues(self) -> list[str]:
         found = []
-        for place, kind in enumerate(["kept", "kept", "brief", "sized", "kept"]):
+        for place, kind in enumerate(["once", "kept", "brief", "sized", "kept"]):
             begin = f"{kind}.{place}"
             found += names_in((place + self.seed) % self.cells, self.cells, 1, begin)
         return found
@@ -524,14 +539,14 @@ class Walk:
     # The broker's word.
 
     def ask(self, cell: int, operation: str, of: str, *more: Any, **body: Any) -> Any:
-        """Return a cell's answer; None where it can't be asked now."""
+        """Return a cell's answer; None where it can't be asked now. OperatorError where it refuses."""
         if cell in self._still_down():
             return None
         try:
             if cell not in self._asking:
                 self._asking[cell] = Management(self.broker.url, cell=cell, timeout_s=5)
             return self._asking[cell].call(operation, of, *more, **body).body
-        except NotFoundError:
+        except OperatorError:
             raise
         except (SluiceError, ProtonException, OSError):
             found = self._asking.pop(cell, None)
@@ -628,6 +643,8 @@ class Walk:
             credit = sum(each.link.credit for each in senders)
             held = sum(len(each.held) for each in takers)
             free = sum(each.link.credit for each in takers)
+            if self.held.get(name) and not (row["heldBy"] and row["promised_msgs"] == 0):
+                found.append(f"producers of {name} are not stopped: {row}")
             if credit != row["promised_msgs"]:
                 found.append(f"producers of {name} have {credit} credits, of {row['promised_msgs']}")
             if held != row["unsettled_msgs"]:
@@ -657,6 +674,8 @@ class Walk:
             self._kill: 1,
             self._kill_in_move: 2,
             self._stand_still: 1,
+            self._hold: 2,
+            self._start_again: 2,
         }
         [step] = self.chance.choices(list(steps), list(steps.values()))
         self._steps.append(f"{step.__name__}{step() or ''}")
@@ -702,6 +721,28 @@ class Walk:
         client.lose("closed by the walk")
         return client.number
 
+    def _tell_all(self, operation: str, queue: str) -> bool:
+        """Stop or start the producers of a queue in each cell that answers; return whether all did."""
+        told = 0
+        for cell in range(self.cells):
+            told += self.ask(cell, operation, BROKER, body={"target": queue}) is not None
+        return told == self.cells
+
+    def _hold(self) -> object:
+        queue = self.chance.choice(self.queues)
+        self.held[queue] = self._tell_all("stop-producers", queue) or self.held.get(queue, False)
+        return queue, self.held[queue]
+
+    def _start_again(self) -> object:
+        if not self.held:
+            return None
+        queue = self.chance.choice(sorted(self.held))
+        if self._tell_all("start-producers", queue):
+            del self.held[queue]
+        else:
+            self.held[queue] = False
+        return queue
+
     def _detach(self) -> object:
         client = self.chance.choice(self.clients)
         client.detach()
@@ -733,7 +774,10 @@ class Walk:
                 if cell != there and self.ask(cell, "READ", QUEUE, queue) is not None:
                     wait_ms = self.chance.choice([0, 0, 200])
                     body = {"name": queue, "cell": there, "wait": wait_ms}
-                    begun = self.ask(cell, "move-node", BROKER, body=body)
+                    try:
+                        begun = self.ask(cell, "move-node", BROKER, body=body)
+                    except OperatorError as refusal:
+                        return queue, there, str(refusal)
                     self.moves += 1
                     return queue, cell, there, wait_ms, begun
         return queue, there, "not moved"
@@ -757,6 +801,9 @@ class Walk:
     def finish(self) -> None:
         """Have everything healed, and see that all is where it should be and nobody waits."""
         self.heal()
+        for queue in self.held:
+            self.until(lambda queue=queue: self._tell_all("start-producers", queue), lambda: "all cells")
+        self.held.clear()
         for browser in self.browsers:
             browser.lose("the end")
         for consumer in self.consumers:
@@ -769,7 +816,11 @@ class Walk:
         def waiting() -> list[str]:
             rows = self.rows()
             return [
-                *(f"producer {p.number}: {p.quota} to send, {p.reason}" for p in self.producers if p.quota),
+                *(
+                    f"producer {p.number}: {p.quota} to send, {p.reason}"
+                    for p in self.producers
+                    if p.quota or p.again
+                ),
                 *(f"producer {p.number}: {len(p.pending)} unsettled" for p in self.producers if p.pending),
                 *(f"{name}: {rows.get(name)}" for name in self.queues if self._is_busy(rows.get(name, []))),
             ]
