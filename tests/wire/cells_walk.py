@@ -671,6 +671,7 @@ class Walk:
             self._close: 2,
             self._detach: 3,
             self._move: 5,
+            self._move_before_resending: 2,
             self._kill: 1,
             self._kill_in_move: 2,
             self._stand_still: 1,
@@ -766,8 +767,20 @@ class Walk:
         os.kill(pid, signal.SIGCONT)
         return cell
 
-    def _move(self) -> object:
-        queue = self.chance.choice(self.queues)
+    def _move_before_resending(self) -> object:
+        """Have a producer that sends again miss outcomes of what is taken, and move its queue."""
+        producer = self.chance.choice([each for each in self.producers if each.resends])
+        producer.quota += 5
+        producer.push()
+        self.container.process()
+        # The outcomes stay unread.
+        time.sleep(0.1)
+        producer.lose("closed by the walk before it read")
+        producer.not_before_s += 0.5
+        return self._move(producer.queues[0])
+
+    def _move(self, queue: str = "") -> object:
+        queue = queue or self.chance.choice(self.queues)
         there = self.chance.randrange(self.cells)
         for cell in range(self.cells):
             with suppress(NotFoundError):
