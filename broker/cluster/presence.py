@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -87,7 +87,7 @@ class Presence:
     """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own.
 
     ``on_twin`` is called there with reports of another member that bears this one's name, from ``TWIN_S``
-    after its first one on.
+    after its first one on. ``others`` are the names of further cells, of whose members it hears too.
     """
 
     def __init__(
@@ -96,9 +96,12 @@ class Presence:
         cell: str,
         report: Callable[[], MemberReport],
         on_twin: Callable[[MemberReport], None] = lambda twin: None,
+        others: Sequence[str] = (),
     ) -> None:
         self._engine = engine
         self._subject = f"sluice.{cell}.member"
+        self._others = {f"sluice.{each}.member": each for each in others}
+        self._seen_of: dict[str, dict[str, tuple[MemberReport, float]]] = {each: {} for each in others}
         self._report = report
         self._on_twin = on_twin
         self._seen: dict[str, tuple[MemberReport, float]] = {}
@@ -131,6 +134,13 @@ class Presence:
         others = [MemberSeen(report, now - at) for _, (report, at) in seen if now - at < FORGOTTEN_S]
         return [MemberSeen(self._report(), 0.0), *others]
 
+    def members_of(self, cell: str) -> list[MemberSeen]:
+        """Return the members of another cell that were heard of."""
+        now = time.monotonic()
+        return [
+            MemberSeen(report, now - at) for _, (report, at) in sorted(self._seen_of[cell].copy().items())
+        ]
+
     def _run(self) -> None:
         said = ""
         while not self._stopping:
@@ -149,7 +159,8 @@ class Presence:
                 time.sleep(0.5)
 
     def _talk(self, connection: NatsConnection) -> None:
-        connection.subscribe(f"{self._subject}.*")
+        for subject in (self._subject, *self._others):
+            connection.subscribe(f"{subject}.*")
         told = 0.0
         me = self._report()
         name = me.name
@@ -169,18 +180,15 @@ class Presence:
             report = MemberReport.decode(message.data)
         except ValueError:
             return
-        if report.name == me.name:
+        other = self._others.get(message.subject.rpartition(".")[0])
+        if other is not None:
+            _note(self._seen_of[other], report)
+        elif report.name == me.name:
             # The servers send nobody its own messages, so this is another's.
             if report.life != me.life:
                 self._hear_twin(report)
-            return
-        now = time.monotonic()
-        if report.name not in self._seen and len(self._seen) >= MOST_MEMBERS:
-            oldest = min(self._seen, key=lambda name: self._seen[name][1])
-            if now - self._seen[oldest][1] < GONE_S:
-                return
-            del self._seen[oldest]
-        self._seen[report.name] = (report, now)
+        else:
+            _note(self._seen, report)
 
     def _hear_twin(self, report: MemberReport) -> None:
         life, since = self._twin
@@ -189,3 +197,13 @@ class Presence:
             self._twin = report.life, now
         elif now - since >= TWIN_S:
             self._on_twin(report)
+
+
+def _note(seen: dict[str, tuple[MemberReport, float]], report: MemberReport) -> None:
+    now = time.monotonic()
+    if report.name not in seen and len(seen) >= MOST_MEMBERS:
+        oldest = min(seen, key=lambda name: seen[name][1])
+        if now - seen[oldest][1] < GONE_S:
+            return
+        del seen[oldest]
+    seen[report.name] = (report, now)

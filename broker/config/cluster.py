@@ -9,7 +9,7 @@ import re
 import socket
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -194,10 +194,17 @@ class Cluster:
         Duration(10, 600_000), 500, "An owner that has nothing to write appends a mark so often"
     )
     rank: int = row(Count(0, 100), 0, "The lower, the sooner this member takes over: 0.3 s later for each")
+    rebalance_ms: int = row(
+        Duration(0, 86_400_000),
+        60_000,
+        "With several cells: a member that has been there for so long is given cells by one that has two more"
+        " than it; 0: never",
+    )
     listen: ListenAddress = row(
         MemberAddressType(),
         DEFAULT_MEMBER_PORT,
-        "Where clients come in that other members relay",
+        "Where clients come in that other members relay; with several cells the first of as many ports, one"
+        " for each cell",
         shown="127.0.0.1:5680",
     )
     advertise: ListenAddress | None = row(
@@ -228,9 +235,31 @@ class Cluster:
         """Where other members connect to."""
         return self.advertise or self.listen
 
+    def of_cell(self, number: int) -> Cluster:
+        """Return the section as one of several cells has it: a log and a port for members of its own."""
+        return replace(
+            self,
+            cell=self.log_of(number),
+            listen=_further(self.listen, number),
+            advertise=None if self.advertise is None else _further(self.advertise, number),
+        )
+
+    def log_of(self, number: int) -> str:
+        """Return the name under which one of several cells has its log."""
+        return f"{self.cell}-{number}"
+
+    @property
+    def table_log(self) -> str:
+        """The name under which several cells have the log of their directory."""
+        return f"{self.cell}-cells"
+
     def secret(self) -> bytes:
         """Read the members' secret; empty where none is set. OperatorError if the file isn't fit for it."""
         return b"" if self.secret_file is None else read_secret(self.secret_file)
+
+
+def _further(address: ListenAddress, number: int) -> ListenAddress:
+    return replace(address, port=address.port + number)
 
 
 def is_client_address(url: str) -> bool:

@@ -37,8 +37,21 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CellOwner:
+    """One of several cells: its number, the name of its log, and the member that owns it, empty for none."""
+
+    number: int
+    cell: str
+    owner: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cell. ``owner`` is empty while there is none; ``suspended`` says why the owner doesn't act."""
+    """A cell. ``owner`` is empty while there is none; ``suspended`` says why the owner doesn't act.
+
+    ``cells`` are all cells, where there are several.
+    """
 
     cell: str
     member: str
@@ -50,6 +63,7 @@ class ClusterStatus:
     take_overs: int
     engine: EngineStatus
     members: tuple[ClusterMember, ...]
+    cells: tuple[CellOwner, ...] = ()
 
     @property
     def own(self) -> ClusterMember | None:

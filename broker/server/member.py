@@ -42,13 +42,15 @@ from broker.config.broker import Settings
 from broker.config.cluster import check_cluster, is_client_address
 from broker.config.listeners import AddressType, is_loopback
 from broker.errors import OperatorError
-from broker.manage.cluster import ClusterStatus
+from broker.manage.cluster import CellOwner, ClusterStatus
+from broker.server.cells.seat import BEGIN_ANEW, CellSeat, NoMover
 from broker.server.cluster.beginning import begin_with
 from broker.server.cluster.engine import engine_of, timeout_s, warn_of_unsynced
 from broker.server.cluster.header import RelayedClient
 from broker.server.cluster.member_port import Handover, MemberPort
 from broker.server.cluster.pages import MemberPages
 from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener, takes_connections
+from broker.server.cluster.spreading import SpreadView, is_sound
 from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
 from broker.server.notify import notify
@@ -63,20 +65,27 @@ MS_NS = 1_000_000
 # A member that has just begun refuses to run beside another one of its name. It knows that by a report that
 # comes `TWIN_S` behind another: two intervals later, or three where one was lost.
 YOUNG_S = TWIN_S + 3 * INTERVAL_S + 0.5
-# By how much a standby that is handed the cell may be behind.
-SUCCESSOR_LAG_S = 5.0
 # How long the owner may take to accept a connection by which a standby looks whether it is there.
 LOOK_S = 0.25
 
 
 class Member:
-    """One member; ``run`` returns when it was told to stop, and may execute the process anew."""
+    """One member; ``run`` returns when it was told to stop, and may execute the process anew.
+
+    With a ``seat`` it is the process of one of several cells: its ports are those of all of them, and its
+    supervisor starts it anew.
+    """
 
     def __init__(
-        self, settings: Settings, reload: Callable[[], Settings] | None, output: Output | None
+        self,
+        settings: Settings,
+        reload: Callable[[], Settings] | None,
+        output: Output | None,
+        seat: CellSeat | None = None,
     ) -> None:
         self.settings = settings
         self.cluster = settings.cluster
+        self._seat = seat
         self.name = self.cluster.name
         self._reload = reload
         self._output = output
@@ -84,6 +93,7 @@ class Member:
         self._cell = cell_number(self.cluster.cell)
         self._role = STARTING
         self._follower: LogFollower | None = None
+        self._clock: StandbyClock | None = None
         self._owned: OwnedCell | None = None
         self._stopped = False
         self._secret = self.cluster.secret()
@@ -104,6 +114,14 @@ class Member:
         listen = self.cluster.listen
         near = is_loopback(listen.host)
         pages = MemberPages(self.status, self._unready, is_near=near, relays=False)
+        others = [] if seat is None else SpreadView.others(seat.whole, seat.place.number, seat.place.cells)
+        self.presence = Presence(self._engine, self.cluster.cell, self.report, self._on_twin, others)
+        # What it knows of all cells, where there are several.
+        self._spread = (
+            None
+            if seat is None
+            else SpreadView(seat.whole, seat.place.number, seat.place.cells, self.presence)
+        )
         self._port = MemberPort(
             listen.host,
             listen.port,
@@ -113,7 +131,6 @@ class Member:
             self._route,
             pages.any_page,
         )
-        self.presence = Presence(self._engine, self.cluster.cell, self.report, self._on_twin)
 
     def report(self) -> MemberReport:
         """Return what this member says of itself."""
@@ -155,6 +172,10 @@ class Member:
         """Return all members that were heard of, this one first."""
         return self.presence.members()
 
+    def cells(self) -> tuple[CellOwner, ...]:
+        """Return who owns each of several cells; nothing where there is one."""
+        return () if self._spread is None else self._spread.owners()
+
     @property
     def followed(self) -> FollowedTo | None:
         """How far it has come as a standby."""
@@ -194,20 +215,21 @@ class Member:
         server.reactor.post(lambda: server.hand_over(successor))
         return successor
 
-    def run(self) -> None:
-        """Follow, take over, serve; until SIGTERM or SIGINT. Raises OperatorError where it can't."""
+    def run(self) -> int:
+        """Follow, take over, serve; until SIGTERM or SIGINT. Return the process's status, which of one of
+        several cells may ask for another start. Raises OperatorError where it can't.
+        """
         raise_descriptor_limit()
-        for text in check_cluster(self.cluster):
-            log.warning("%s", text)
-        warning = threading.Thread(target=warn_of_unsynced, args=(self.cluster.engine_monitors,), daemon=True)
-        warning.name = "sluice-monitors"
-        warning.start()
+        self._warn()
         check_place(self.settings.data)
         self._note_signals()
         self._port.start()
         self._relay.start()
         self.presence.start()
-        notify("READY=1")
+        if self._seat is None:
+            notify("READY=1")
+        else:
+            self._seat.tell_ready()
         try:
             ownership = self._stand_by()
             self._relay.stop()
@@ -218,8 +240,22 @@ class Member:
         if ownership is None and self._refused:
             raise OperatorError(self._refused)
         if goes_on and not self._stopped:
+            if self._seat is not None:
+                return BEGIN_ANEW
             self._execute_anew()
-        self._say("sluice stopped")
+        if self._seat is None:
+            self._say("sluice stopped")
+        return 0
+
+    def _warn(self) -> None:
+        """Warn of the settings, and of servers that don't sync; of several cells the first does."""
+        if self._seat is not None and self._seat.place.number > 0:
+            return
+        for text in check_cluster(self.cluster):
+            log.warning("%s", text)
+        warning = threading.Thread(target=warn_of_unsynced, args=(self.cluster.engine_monitors,), daemon=True)
+        warning.name = "sluice-monitors"
+        warning.start()
 
     # --- standing by
 
@@ -227,7 +263,7 @@ class Member:
         self._prepare_log()
         now_ns = time.monotonic_ns()
         grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
-        clock = StandbyClock(self.cluster.ttl_ms * MS_NS, self.cluster.rank, now_ns, grace_ns)
+        clock = self._clock = StandbyClock(self.cluster.ttl_ms * MS_NS, self.cluster.rank, now_ns, grace_ns)
         follower = self._follower = LogFollower(
             JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas),
             self._cell,
@@ -266,11 +302,18 @@ class Member:
         signal.signal(signal.SIGHUP, on_reload)
 
     def _tell_alive(self) -> None:
-        """Tell the service manager, as an owner's loop does; any thread may."""
+        """Tell the service manager, as an owner's loop does, or the supervisor; any thread may."""
         now_s = time.monotonic()
-        if now_s >= self._alive_s + 1:
-            self._alive_s = now_s
+        if now_s < self._alive_s + 1:
+            return
+        self._alive_s = now_s
+        if self._seat is None:
             notify("WATCHDOG=1")
+            return
+        self._seat.beat()
+        if self._clock is not None and self._spread is not None:
+            # Who comes first differs by cell, and with who is there.
+            self._clock.rank = self.cluster.rank + self._spread.rank()
 
     def _read_again(self) -> None:
         """Take the settings as they are now, where somebody has asked for that while this member stood by."""
@@ -333,9 +376,13 @@ class Member:
         listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]
         http = self.settings.http
         # What comes by TLS can't be looked into: the owner answers all of it.
-        near = is_loopback(http.host)
-        pages = MemberPages(self.status, self._unready, is_near=near, relays=True)
+        near, seat = is_loopback(http.host), self._seat
+        pages = MemberPages(
+            self.status, self._unready, is_near=near, relays=True, is_one_of_several=seat is not None
+        )
         page = None if http.secure else pages.page
+        if seat is not None:
+            return seat.listeners(self.settings, page)
         return [*listeners, RelayListener(http.url, http.host, http.port, page)]
 
     def _unready(self) -> str:
@@ -385,7 +432,9 @@ class Member:
             bell.append(store.ring)
             bodies.keep_only(store.bodies(), lambda: lease.may_act(time.monotonic_ns()))
             owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
-            server = Server(self.settings, self._reload, self._output, owned, self)
+            seat = self._seat
+            at = () if seat is None else (seat.place, seat.directory)
+            server = Server(self.settings, self._reload, self._output, owned, self, *at)
             cleaner = LogCleaner(
                 JetStreamLog(self._engine, cluster.cell, cluster.replicas),
                 writer,
@@ -407,8 +456,11 @@ class Member:
         )
         self.presence.tell_now()
         self._tell_failover(server)
-        for url in opened:
+        for url in opened if seat is None else ():
             self._say(f"listening {url}")
+        if seat is not None:
+            server.model.cells.mover = NoMover()
+            self._beat(server)
         self._say(
             f"sluice {__version__} ready: member {self.name} owns cell {cluster.cell}, epoch {fold.epoch}"
         )
@@ -448,14 +500,26 @@ class Member:
             failover.replace(self._failover_addresses())
             server.reactor.at(time.monotonic_ns() + SECOND_NS, lambda _: self._tell_failover(server))
 
+    def _beat(self, server: Server) -> None:
+        """Tell the supervisor each second that the loop turns, and give the cell to who has fewer."""
+        seat, spread = self._seat, self._spread
+        if seat is None or spread is None or self._server is not server:
+            return
+        seat.beat()
+        now_ns = time.monotonic_ns()
+        taker = spread.taker(now_ns)
+        if taker:
+            log.info("%s has fewer cells: it is given this one", taker)
+            server.hand_over(taker)
+        server.reactor.at(now_ns + SECOND_NS, lambda _: self._beat(server))
+
     def _successor(self) -> str:
         """Return the standby that is to follow where nobody said which: the farthest of the sound ones that
-        are not far behind, as one is that has only begun to join.
+        are not far behind, as one is that has only begun to join; of several cells that which has the fewest.
         """
-        there = [each.report for each in self.presence.members() if each.is_there]
-        standbys = [
-            each for each in there if each.role == STANDBY and not each.fault and each.lag_s < SUCCESSOR_LAG_S
-        ]
+        if self._spread is not None:
+            return self._spread.successor()
+        standbys = [each.report for each in self.presence.members() if is_sound(each)]
         return max(standbys, key=lambda each: each.position).name if standbys else ""
 
     def _execute_anew(self) -> None:

@@ -62,6 +62,7 @@ from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.face import HttpNeighbours
+from broker.server.cells.layout import cells_of
 from broker.server.cells.neighbours import NeighbourPort, Neighbours
 from broker.server.cells.place import CellPlace, InheritedSockets
 from broker.server.cluster.routes import OwnerRoutes
@@ -504,6 +505,7 @@ class Server:
             self.tls,
             None if http is None else self.settings.http,
             socket.socket.close if http is None else http.adopt,
+            None if self.neighbour_port is None else self.neighbour_port.adopt,
         )
 
     def _access(self, settings: Settings) -> Access:
@@ -724,8 +726,10 @@ def _check_ports(settings: Settings) -> None:
     http = settings.http
     named.append(("http", http.url, http.host, http.port))
     if settings.cluster.is_configured:
-        member = settings.cluster.listen
-        named.append(("cluster.listen", str(member), member.host, member.port))
+        cells = cells_of(settings)
+        for each in range(cells):
+            member = settings.cluster.of_cell(each).listen if cells > 1 else settings.cluster.listen
+            named.append(("cluster.listen", str(member), member.host, member.port))
     for name, url, host, port in named:
         if port and (host, port) in taken:
             where = settings.origins.get(name) or url

@@ -86,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if place is not None:
             from broker.server.cells.cell import serve_cell
 
-            serve_cell(settings, load, output, place)
-            return 0
+            return serve_cell(settings, load, output, place)
         from broker.server.cells.layout import CellsDirectory, cells_in, cells_of
 
         cells = running = cells_of(settings)

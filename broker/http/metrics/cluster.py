@@ -59,7 +59,10 @@ OF_CLUSTER = (
 )
 
 
-def of_cluster(status: ClusterStatus) -> bytes:
-    """Return all families, one sample each."""
-    written = labels(("cell", status.cell))
+def of_cluster(status: ClusterStatus, label: str = "cell") -> bytes:
+    """Return all families, one sample each.
+
+    ``label`` is that of the cell's name: of several cells each is labelled with its number elsewhere.
+    """
+    written = labels((label, status.cell))
     return b"".join(family(each.name, each.text, [(written, each.value(status))]) for each in OF_CLUSTER)

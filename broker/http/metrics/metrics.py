@@ -40,7 +40,7 @@ def _render(found: SurveyResult) -> Iterator[bytes]:
     yield _log(found)
     yield _limits(found)
     if found.cluster is not None:
-        yield of_cluster(found.cluster)
+        yield of_cluster(found.cluster, "log" if found.cluster.cells else "cell")
     yield generate_latest(_PROCESS)
     written = [label("queue", each.name) for each in found.nodes]
     yield from _nodes("sluice_queue_", written, found.rows)

@@ -16,15 +16,18 @@ from broker.config.broker import Settings
 from broker.server.cells.control import CellControl
 from broker.server.cells.membership import CellMembership
 from broker.server.cells.place import CellPlace, settings_of
+from broker.server.cells.seat import CellSeat
 from broker.server.logging.output import Output
+from broker.server.member import Member
 from broker.server.server import Server, raise_descriptor_limit
 from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.cells")
 
 
-def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output, place: CellPlace) -> None:
-    """Run a cell in this process until it is told to stop, or its supervisor is gone.
+def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output, place: CellPlace) -> int:
+    """Run a cell in this process until it is told to stop, or its supervisor is gone; return the status that
+    the process is to end with.
 
     ``load`` reads the settings again. Raises OperatorError where the data directory or the policies refuse.
     """
@@ -33,13 +36,14 @@ def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output,
         os.set_inheritable(fd, False)
     threading.Thread(target=_end_with, args=(place.life,), name="supervisor", daemon=True).start()
     directory = place.read_directory()
-    server = Server(
-        settings_of(settings, place, directory),
-        lambda: settings_of(load(), place, directory),
-        output,
-        place=place,
-        directory=directory,
-    )
+    own = settings_of(settings, place, directory)
+
+    def load_own() -> Settings:
+        return settings_of(load(), place, directory)
+
+    if settings.cluster.is_configured:
+        return Member(own, load_own, output, CellSeat(place, directory, settings.cluster)).run()
+    server = Server(own, load_own, output, place=place, directory=directory)
     log.info("limits %s", server.budgets)
     membership = CellMembership(server, place, directory, CellControl(place.control))
     try:
@@ -57,6 +61,7 @@ def serve_cell(settings: Settings, load: Callable[[], Settings], output: Output,
     _beat(server, place.pulse, time.monotonic_ns())
     server.run()
     log.info("cell %d has stopped", place.number)
+    return 0
 
 
 def _beat(server: Server, pulse: int, now_ns: int) -> None:

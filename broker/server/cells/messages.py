@@ -34,7 +34,7 @@ MOVE = "move"
 TAKEN, REFUSED = b"T", b"R"
 
 
-class MessageError(Exception):
+class MessageError(ValueError):
     """What came is no message of a cell's; the text says why."""
 
 

@@ -6,6 +6,7 @@ posted to the loop, and so is what an answer was.
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
 import select
@@ -24,6 +25,7 @@ from broker.server.cells import messages
 from broker.server.cells.messages import MessageError
 from broker.server.cells.place import CellPlace
 from broker.server.cells.sockets import connected
+from broker.server.cluster.header import digest_of
 
 log = logging.getLogger("sluice.cells")
 
@@ -54,14 +56,26 @@ class NeighbourPort:
         # Given the socket and the fields of a queue that another cell sends, on a thread of its own.
         self.on_move: Callable[[socket.socket, dict[str, object]], None] | None = None
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_stopped = False
+        # Connections from other machines, each with the digest that its first message must have.
+        self._adopted: SimpleQueue[tuple[socket.socket, str]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
 
     def start(self) -> None:
         """Begin to hear."""
         self._thread.start()
 
+    def adopt(self, sock: socket.socket, digest: str) -> None:
+        """Hear another machine's cell, which another member of the cluster vouches for; any thread may call.
+
+        Its first message must have that digest, which the member has signed.
+        """
+        self._adopted.put((sock, digest))
+        os.eventfd_write(self._bell, 1)
+
     def stop(self) -> None:
         """Hear nobody any more; others wait at the socket, which another process may have."""
+        self._is_stopped = True
         os.eventfd_write(self._bell, 1)
         if self._thread.is_alive():
             self._thread.join(STOP_S)
@@ -73,6 +87,10 @@ class NeighbourPort:
         poll.register(self._bell, select.POLLIN)
         while True:
             if any(fd == self._bell for fd, _ in poll.poll()):
+                os.eventfd_read(self._bell)
+                while not self._adopted.empty():
+                    self._hear(*self._adopted.get())
+            if self._is_stopped:
                 return
             try:
                 for _ in range(ACCEPTS):
@@ -84,12 +102,18 @@ class NeighbourPort:
                 log.warning("other cells can't be heard: %s", fault.strerror)
                 time.sleep(PAUSE_S)
 
-    def _hear(self, sock: socket.socket) -> None:
-        """Read what a cell wants, which it says at once, and do it."""
+    def _hear(self, sock: socket.socket, digest: str | None = None) -> None:
+        """Read what a cell wants, which it says at once, and do it.
+
+        ``digest`` is that of its message where another member has signed it.
+        """
         handed: list[int] = []
         try:
             sock.settimeout(HEAR_S)
-            fields, data = _received(sock, handed)
+            message = _received(sock, handed)
+            if digest is not None and not hmac.compare_digest(digest_of(message), digest):
+                raise MessageError("what it says isn't what its member has signed")
+            fields, data = messages.read(message)
             if fields["kind"] == messages.CONNECTION:
                 self._on_connection(sock, fields, data, handed)
             elif fields["kind"] == messages.LINKS:
@@ -268,7 +292,7 @@ def _work(queue: SimpleQueue[Callable[[], None]]) -> None:
             log.exception("what is said to another cell has failed")
 
 
-def _received(sock: socket.socket, handed: list[int]) -> tuple[dict[str, object], bytes]:
+def _received(sock: socket.socket, handed: list[int]) -> bytes:
     """Read a message and not a byte more; the descriptors that came with it are added to ``handed``."""
     received = b""
     while missing := messages.missing_bytes(received):
@@ -277,4 +301,4 @@ def _received(sock: socket.socket, handed: list[int]) -> tuple[dict[str, object]
         if not data:
             raise MessageError("it ended before its message did")
         received += data
-    return messages.read(received)
+    return received

@@ -95,6 +95,7 @@ def settings_of(settings: Settings, place: CellPlace, directory: CellDirectory) 
     return replace(
         settings,
         cells=place.cells,
+        cluster=settings.cluster.of_cell(place.number),
         data=folder_of(settings.data, place.number),
         backup_directory=settings.backups / f"cell-{place.number}",
         routes=tuple(each for each in settings.routes if is_here(each.local)),

@@ -29,11 +29,13 @@ from broker.config.patterns import is_pattern
 from broker.config.policy_files import load_policies
 from broker.errors import OperatorError
 from broker.loggers import ROOT
+from broker.server.cells.agreed import agree, check_agreement, check_data
 from broker.server.cells.control import ControlLine
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.keeper import DirectoryKeeper
 from broker.server.cells.layout import CellsDirectory, socket_of
 from broker.server.cells.place import VARIABLE, CellPlace
+from broker.server.cells.seat import BEGIN_ANEW
 from broker.server.cells.sockets import neighbour_socket
 from broker.server.cells.table import PlacementTable, patterns_of, read_table
 from broker.server.cluster.listening import listening_socket
@@ -154,6 +156,8 @@ class Supervisor:
         for text in check(settings):
             log.warning("%s", text)
         patterns = patterns_of(load_policies(settings.policies), self._wanted)
+        if settings.cluster.is_configured:
+            check_data(settings.data, self._wanted)
         self._directory = CellsDirectory(settings.data, self._wanted)
         self._count = self._directory.cells
         if self._count > self._wanted:
@@ -162,6 +166,9 @@ class Supervisor:
         self._open_ports(settings)
         for number in range(self._count):
             self._cells.append(_Cell(number, neighbour_socket(socket_of(settings.data, number))))
+        if settings.cluster.is_configured:
+            agree(settings, self._count, patterns)
+            return
         self._keeper = DirectoryKeeper(settings.data, self._count, self._send_line)
         wanted = PlacementTable(self._wanted, patterns)
         if not wanted.says_like(self._keeper.table):
@@ -263,13 +270,16 @@ class Supervisor:
             control.send(line)
 
     def _on_control(self, cell: _Cell) -> None:
-        if cell.control is None or self._keeper is None:
+        if cell.control is None:
             return
         cell.control.flush()
         lines = cell.control.read()
         if lines is None:
             cell.control.close()
             cell.control = None
+            return
+        if self._keeper is None:
+            # In a cluster the directory doesn't change.
             return
         for line in lines:
             if line.get("do") == "places":
@@ -436,6 +446,10 @@ class Supervisor:
             self._status = 1
             self._stop()
             return
+        if status == BEGIN_ANEW:
+            log.warning("cell %d begins anew", cell.number)
+            cell.due_ns = now_ns
+            return
         if now_ns - cell.began_ns >= SOUND_NS:
             cell.pause_ns = FIRST_PAUSE_NS
         how = f"signal {-status}" if status < 0 else f"status {status}"
@@ -494,7 +508,7 @@ def hung_ns(environment: Mapping[str, str]) -> int:
 def check_settings(settings: Settings, cells: int) -> None:
     """Raise OperatorError for settings that several cells can't have."""
     if settings.cluster.is_configured:
-        raise OperatorError("cells: a member of a replicated cell is one cell; leave out cluster: or cells:")
+        check_agreement(settings.cluster, cells)
     patterns = patterns_of(load_policies(settings.policies), cells)
     names = read_table(settings.data, cells).names
     directory = CellDirectory(0, cells, PlacementTable(cells, patterns, names))

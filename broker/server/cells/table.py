@@ -110,18 +110,27 @@ def kept_where_they_are(keys: Iterable[str], cell: int) -> dict[str, NamedPlace]
     return {key: NamedPlace(cell) for key in keys}
 
 
-def _read(path: Path) -> PlacementTable | None:
+def decoded_table(data: bytes, where: str) -> PlacementTable:
+    """Read a table as ``encoded`` has written it. OperatorError with ``where`` it stands if it is none."""
     try:
-        words = json.loads(path.read_bytes())
+        words = json.loads(data)
         if words["version"] != VERSION:
-            raise OperatorError(f"{path}: this version of sluice can't read it")
+            raise OperatorError(f"{where}: this version of sluice can't read it")
         return PlacementTable(
             int(words["cells"]),
             tuple((str(pattern), int(cell)) for pattern, cell in words["patterns"]),
             {str(key): NamedPlace(int(cell), str(move)) for key, (cell, move) in words["names"].items()},
             int(words["edition"]),
         )
+    except (ValueError, KeyError, TypeError) as fault:
+        raise OperatorError(f"{where}: can't be read: {fault}") from fault
+
+
+def _read(path: Path) -> PlacementTable | None:
+    try:
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    except OSError as fault:
         raise OperatorError(f"{path}: can't be read: {fault}") from fault
+    return decoded_table(data, str(path))

@@ -25,6 +25,8 @@ HEAD_BYTES = _HEAD.size
 MAC_BYTES = hashlib.sha256().digest_size
 LARGEST_BODY = 1024
 NONCE_BYTES = 16
+# In place of the URL of a listener, which this can't be.
+NEIGHBOURS = "cells:"
 # How old a header may be, or ahead of the checker's time.
 VALID_MS = 10_000
 # Nonces remembered; more headers than these within their time are refused.
@@ -52,7 +54,11 @@ class StaleHeaderError(RelayHeaderError):
 
 @dataclass(frozen=True, slots=True)
 class RelayedClient:
-    """A client that another member relays: its address, the one it connected to, and the listener's URL."""
+    """A client that another member relays: its address, the one it connected to, and the listener's URL.
+
+    ``listener`` is ``NEIGHBOURS`` where it is another cell of that member's machine. ``digest`` is then of
+    its first message, which says on whose behalf it speaks: that is signed together with all else.
+    """
 
     cell: str
     member: str
@@ -61,6 +67,7 @@ class RelayedClient:
     port: int
     own_host: str
     own_port: int
+    digest: str = ""
 
 
 def signed(client: RelayedClient, secret: bytes, now_ms: int, nonce: bytes) -> bytes:
@@ -168,11 +175,17 @@ def read_answer(data: bytes) -> tuple[int, str] | None:
     return status, data[ANSWER_BYTES : ANSWER_BYTES + length].decode("utf-8", "replace")
 
 
+def digest_of(message: bytes) -> str:
+    """Return what a header has of a message that follows it."""
+    return hashlib.sha256(message).hexdigest()
+
+
 def _mac(secret: bytes, covered: bytes) -> bytes:
     return hmac.digest(secret, covered, "sha256")
 
 
 _TEXTS = ("cell", "member", "listener", "host", "own_host")
+_DIGEST = "digest"
 _PORTS = ("port", "own_port")
 
 
@@ -180,8 +193,10 @@ def _client(body: bytes) -> RelayedClient:
     try:
         found: Any = json.loads(body)
         texts = {name: found[name] for name in _TEXTS}
+        # Members of an earlier version don't say it.
+        texts[_DIGEST] = found.get(_DIGEST, "")
         ports = {name: found[name] for name in _PORTS}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RelayHeaderError("a header that can't be read") from None
     if not all(isinstance(each, str) and each.isprintable() for each in texts.values()):
         raise RelayHeaderError("a header that can't be read")

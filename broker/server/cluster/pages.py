@@ -52,7 +52,7 @@ class MemberPages:
     ``unready`` says why the owner isn't ready, empty for a member that is or is no owner; it raises
     TimeoutError where the broker's loop doesn't answer. ``is_near``: only this machine can ask, and it is
     told everything. ``relays``: others' questions about the cell go to the owner while there is one, who asks
-    for a login.
+    for a login. ``is_one_of_several``: so do all questions and the metrics, as an owner speaks for all cells.
     """
 
     def __init__(
@@ -62,11 +62,13 @@ class MemberPages:
         *,
         is_near: bool,
         relays: bool,
+        is_one_of_several: bool = False,
     ) -> None:
         self._status = status
         self._unready = unready
         self._is_near = is_near
         self._relays = relays
+        self._is_one_of_several = is_one_of_several
 
     def page(self, path: str) -> Answered | None:
         """Find the page of a path."""
@@ -75,6 +77,8 @@ class MemberPages:
         if path == "/readyz":
             return self._readiness()
         if path == "/metrics":
+            if self._is_one_of_several and self._goes_on(self._status()):
+                return None
             return 200, CONTENT_TYPE, of_cluster(self._status())
         if path == "/api/v1/cluster":
             return self._cluster()
@@ -87,11 +91,15 @@ class MemberPages:
 
     def _cluster(self) -> Answered | None:
         status = self._status()
+        if self._goes_on(status) and (self._is_one_of_several or not self._is_near):
+            return None
         if not self._is_near:
-            if self._relays and status.owner and status.owner_reachable:
-                return None
             status = outlined(status)
         return 200, "application/json", json.dumps(asdict(status)).encode() + b"\n"
+
+    def _goes_on(self, status: ClusterStatus) -> bool:
+        """Whether there is an owner who can be asked."""
+        return bool(self._relays and status.owner and status.owner_reachable)
 
     def _health(self) -> Answered:
         try:

@@ -16,8 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Protocol
 
 from broker.cluster.names import addresses_of, connected, is_address
 from broker.errors import OperatorError
@@ -70,18 +71,38 @@ def takes_connections(owner: OwnerAddress, timeout_s: float) -> bool:
     return True
 
 
+class FirstMessage(Protocol):
+    """The message that connections at a listener begin with, where they begin with one."""
+
+    def missing_bytes(self, data: bytes) -> int:
+        """Return how many bytes it lacks, or until more can be said; ValueError if it can't become one."""
+        ...
+
+    def answer(self, message: bytes) -> bytes:
+        """Return what it is answered with here, empty where it goes to the owner."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RelayListener:
-    """A client listener. ``url`` is its setting; ``pages``: those that are answered here, by their path."""
+    """A client listener. ``url`` is its setting; ``pages``: those that are answered here, by their path;
+    ``message``: that which a connection begins with, whose digest goes along.
+
+    ``sock`` listens already, in place of the address. Other processes may listen at it, too: those that come
+    are left to them for ``late_ns``.
+    """
 
     url: str
     host: str
     port: int
     pages: Page | None = None
+    message: FirstMessage | None = None
+    sock: socket.socket | None = None
+    late_ns: int = 0
 
 
 class _State(Enum):
-    READING = auto()  # the first line of a request
+    READING = auto()  # the first line of a request, or the first message
     HELD = auto()
     CONNECTING = auto()
     AWAITING = auto()  # the owner's answer
@@ -184,6 +205,8 @@ class Relay:
         self._listening: dict[int, tuple[socket.socket, RelayListener]] = {}
         # Those at which nobody is accepted for a moment, and until when.
         self._paused: dict[int, int] = {}
+        # Those at which somebody has come who is left to others, and until when.
+        self._late: dict[int, int] = {}
         self._sides: dict[int, _Side] = {}
         self._all: set[_Relayed] = set()
         self._held: set[_Relayed] = set()
@@ -215,10 +238,11 @@ class Relay:
         """Open the ports, and return them. OperatorError if one can't be had."""
         try:
             for listener in self._listeners:
-                sock = listening_socket(listener.host, listener.port)
+                sock = listener.sock or listening_socket(listener.host, listener.port)
                 self._listening[sock.fileno()] = sock, listener
                 self._epoll.register(sock.fileno(), select.EPOLLIN)
-                self.ports.append(sock.getsockname()[1])
+                if sock.family != socket.AF_UNIX:
+                    self.ports.append(sock.getsockname()[1])
         except OperatorError:
             self._close_all()
             raise
@@ -270,6 +294,8 @@ class Relay:
     def _turn(self) -> None:
         is_lost = self._owner is not None and not self._reachable
         timeout_s = TICK_NS / 1e9 if self._young or is_lost or self._paused else -1
+        if self._late:
+            timeout_s = max(min(self._late.values()) - time.monotonic_ns(), 0) / 1e9
         for fd, mask in self._epoll.poll(timeout_s):
             side = self._sides.get(fd)
             if side is not None:
@@ -279,7 +305,9 @@ class Relay:
                 while self._inbox:
                     self._inbox.popleft()()
             elif fd in self._listening:
-                self._accept(*self._listening[fd])
+                self._come(*self._listening[fd])
+        if self._late:
+            self._accept_late(time.monotonic_ns())
         if self._paused:
             self._resume(time.monotonic_ns())
         if self._young:
@@ -304,6 +332,21 @@ class Relay:
         if owner == self._owner:
             self._reachable = True
 
+    def _come(self, listening: socket.socket, listener: RelayListener) -> None:
+        """Accept who has come, or leave them to others for a moment."""
+        if not listener.late_ns:
+            self._accept(listening, listener)
+        else:
+            self._epoll.modify(listening.fileno(), 0)
+            self._late[listening.fileno()] = time.monotonic_ns() + listener.late_ns
+
+    def _accept_late(self, now_ns: int) -> None:
+        for fd, due_ns in list(self._late.items()):
+            if now_ns >= due_ns:
+                del self._late[fd]
+                self._epoll.modify(fd, select.EPOLLIN)
+                self._accept(*self._listening[fd])
+
     def _accept(self, listening: socket.socket, listener: RelayListener) -> None:
         for _ in range(ACCEPTS):
             try:
@@ -316,15 +359,18 @@ class Relay:
                     self._paused[listening.fileno()] = time.monotonic_ns() + PAUSE_NS
                 return
             self.counts.accepted_total += 1
-            waiting = self._owner is None and listener.pages is None
+            reads = listener.pages is not None or listener.message is not None
+            waiting = self._owner is None and not reads
             if len(self._all) >= MOST_CLIENTS or (waiting and len(self._held) >= MOST_HELD):
                 self.counts.turned_away_total += 1
                 sock.close()
                 continue
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            own = sock.getsockname()
-            shown = RelayedClient(self._cell, self._member, listener.url, peer[0], peer[1], own[0], own[1])
+            shown = RelayedClient(self._cell, self._member, listener.url, "", 0, "", 0)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                (host, port), (own_host, own_port) = peer[:2], sock.getsockname()[:2]
+                shown = replace(shown, host=host, port=port, own_host=own_host, own_port=own_port)
             self._take(_Relayed(sock, listener, shown))
 
     def _resume(self, now_ns: int) -> None:
@@ -338,7 +384,7 @@ class Relay:
         self._young.add(relayed)
         self._sides[relayed.client.fd] = relayed.client
         relayed.deadline_ns = time.monotonic_ns() + self._hold_ns
-        if relayed.listener.pages is not None:
+        if relayed.listener.pages is not None or relayed.listener.message is not None:
             relayed.state = _State.READING
             self._watch(relayed.client, select.EPOLLIN)
         else:
@@ -556,7 +602,11 @@ class Relay:
         if state is _State.RELAYING:
             self._relay(relayed, side, mask)
         elif state is _State.READING:
-            self._on_request(relayed)
+            message = relayed.listener.message
+            if message is None:
+                self._on_request(relayed)
+            else:
+                self._on_message(relayed, message)
         elif state is _State.ANSWERING:
             self._on_answering(relayed)
         elif side is relayed.upstream:
@@ -617,6 +667,33 @@ class Relay:
         for side, its_other in ((one, other), (other, one)):
             reads = select.EPOLLIN if its_other.pending is None and not side.ended else 0
             self._watch(side, reads | (select.EPOLLOUT if side.pending is not None else 0))
+
+    # --- the first message
+
+    def _on_message(self, relayed: _Relayed, message: FirstMessage) -> None:
+        """Read the first message, and not a byte more: it is answered here, or goes to the owner."""
+        try:
+            while missing := message.missing_bytes(relayed.first):
+                data = relayed.client.sock.recv(missing)
+                if not data:
+                    self._close(relayed)
+                    return
+                relayed.first += data
+            answer = message.answer(relayed.first)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError) as fault:
+            log.warning("a first message isn't passed on: %s", fault)
+            self._close(relayed)
+            return
+        if answer:
+            with suppress(OSError):
+                relayed.client.sock.send(answer)
+            self._close(relayed)
+            return
+        relayed.shown = replace(relayed.shown, digest=header.digest_of(relayed.first))
+        self._watch(relayed.client, 0)
+        self._hold(relayed)
 
     # --- pages of our own
 

@@ -11,12 +11,17 @@ from broker.config.listeners import ListenAddress, Listener, is_loopback
 from broker.config.networks import written
 from broker.security.exchange import ListenerTrust
 from broker.security.tls import ServerTls
-from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.header import NEIGHBOURS, RelayedClient
 from broker.server.cluster.member_port import Handover
+
+# Takes what another member's cell says, and the digest of its first message.
+AdoptNeighbour = Callable[[socket.socket, str], None]
 
 
 class OwnerRoutes:
-    """Finds what takes a relayed client: the reactor with a listener's rules, or the HTTP server."""
+    """Finds what takes a relayed client: the reactor with a listener's rules, or the HTTP server; or another
+    cell's connection: the port for neighbours, where this is one of several cells.
+    """
 
     def __init__(
         self,
@@ -25,18 +30,25 @@ class OwnerRoutes:
         tls: ServerTls | None,
         http: ListenAddress | None,
         adopt_http: Callable[[socket.socket], None],
+        adopt_neighbour: AdoptNeighbour | None = None,
     ) -> None:
         self._reactor = reactor
         self._listeners = listeners
         self._tls = tls
         self._http = http
         self._adopt_http = adopt_http
+        self._adopt_neighbour = adopt_neighbour
 
     def route(self, client: RelayedClient) -> Handover | str:
         """Find the listener with the same URL, else one of the same scheme that is as open to other machines.
 
         Of several of those, one with the same port, then one at which a client must say who it is.
         """
+        if client.listener == NEIGHBOURS:
+            adopt = self._adopt_neighbour
+            if adopt is None:
+                return "the owner is no one of several cells"
+            return lambda sock: adopt(sock, client.digest)
         if client.listener.startswith("http"):
             if self._http is None or not _alike(client.listener, self._http.url, self._http.host):
                 return f"the owner has no {client.listener}"

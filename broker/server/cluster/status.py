@@ -7,7 +7,7 @@ from typing import Protocol
 from broker.cluster.follower import FollowedTo
 from broker.cluster.presence import OWNER, MemberSeen
 from broker.config.cluster import Cluster
-from broker.manage.cluster import ClusterMember, ClusterStatus, EngineStatus
+from broker.manage.cluster import CellOwner, ClusterMember, ClusterStatus, EngineStatus
 from broker.server.cluster.relay import OwnerAddress
 from broker.server.ownership import OwnedCell
 
@@ -34,6 +34,8 @@ class Knowing(Protocol):
     def engine_server(self) -> str: ...
 
     def members(self) -> list[MemberSeen]: ...
+
+    def cells(self) -> tuple[CellOwner, ...]: ...
 
 
 def status_of(member: Knowing) -> ClusterStatus:
@@ -65,6 +67,7 @@ def status_of(member: Knowing) -> ClusterStatus:
             reachable, tuple(map(str, member.cluster.engine)), member.engine_server, position
         ),
         members=tuple(_member(each, newest, "" if place else untrimmed) for place, each in enumerate(seen)),
+        cells=member.cells(),
     )
 
 
