@@ -29,6 +29,8 @@ cdef class IncomingHalf(PassingLink):
 cdef class OutgoingHalf(SendingLink):
     cdef IncomingHalf other
     cdef bint waits
+    # How many messages have been begun on it, by which they are tagged.
+    cdef uint64_t begun_msgs
 
     cdef bint is_full(self) except -1
 

@@ -16,14 +16,11 @@ from broker.amqp.links.link cimport OutgoingLink
 from broker.amqp.links.neighbour_links cimport NeighbourCoordinator, PassingLink, TransactionPart
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.sending cimport SendingLink
+from broker.amqp.links.tags cimport MOST_TAGS, tag_of
 from broker.engine.transaction cimport Transaction
 
 cdef enum:
     PIECE_BYTES = 1 << 14
-
-
-# Of the greatest size (AMQP 1.0 §2.8.7), as nobody's own is.
-cdef bytes NO_TAG = bytes(32)
 
 
 cdef class NeighbourIO(ConnectionIO):
@@ -165,17 +162,20 @@ cdef class IncomingHalf(PassingLink):
         """Return the delivery by which one goes on, made if need be."""
         cdef void *passed = pn_delivery_get_context(delivery)
         cdef pn_bytes_t tag
+        cdef uint32_t[2] number
         cdef bint transacted
         if passed != NULL:
             return passed
         transacted = pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL
         if transacted:
             self.take_in(delivery)
-        tag = pn_delivery_tag(delivery)
-        if tag.size == 0:
-            # Proton writes an empty tag as none at all. Of unsettled deliveries one has it at most.
-            tag.start = PyBytes_AS_STRING(NO_TAG)
-            tag.size = PyBytes_GET_SIZE(NO_TAG)
+        # A tag of this half's own: its peer may use one again as soon as the first delivery is settled, and a
+        # message can be passed on before that settlement is.
+        number[0] = tag_of(self.other.begun_msgs & MOST_TAGS)
+        number[1] = tag_of(self.other.begun_msgs >> 24 & MOST_TAGS)
+        self.other.begun_msgs += 1
+        tag.start = <const char *>number
+        tag.size = sizeof(number)
         passed = pn_delivery(self.other.link, tag)
         pn_delivery_set_context(passed, delivery)
         pn_delivery_set_context(delivery, passed)
