@@ -112,7 +112,7 @@ def test_auto_is_one_cell_for_each_processor(start_broker: StartBroker) -> None:
         ),
         (
             "cluster: {engine: nats://10.0.0.1, listen: 127.0.0.1:5690, member: a}",
-            "leave out cluster: or cells:",
+            "cluster.secret_file: several cells of a cluster need it",
         ),
     ],
 )

@@ -58,6 +58,10 @@ class RelayedSocket(socket.socket):
         super().__init__(family, kind, proto, sock.detach())
         self._client = client
 
+    def dup(self) -> RelayedSocket:
+        """Return another one of the same connection."""
+        return RelayedSocket(socket.socket(fileno=os.dup(self.fileno())), self._client)
+
     def getpeername(self) -> tuple[str, int]:
         """Return the client's address."""
         return self._client.host, self._client.port

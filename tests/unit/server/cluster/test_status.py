@@ -24,6 +24,7 @@ def test_an_owner_whose_log_cannot_be_trimmed_says_so_and_is_not_suspended() -> 
         owned=owned,
         engine_server="nats://x",
         members=lambda: seen,
+        cells=lambda: (),
     )
     status = status_of(cast(Knowing, member))
     assert [each.fault for each in status.members] == ["the log can't be trimmed: no room", ""]
