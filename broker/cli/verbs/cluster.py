@@ -37,7 +37,14 @@ EXAMPLES = (
     ("sluice cluster status --http http://10.0.0.2:8672 --json", "as another member sees it, for a program"),
     ("sluice cluster move", "have the standby that has come farthest own the cell"),
     ("sluice cluster move b", "have b own it"),
+    ("sluice cluster move b --cell 2", "with serve --cells: have b own cell 2"),
     ("sluice cluster move orders 2", "with serve --cells: have cell 2 keep the queue orders from now on"),
+)
+OF_CELLS = (
+    table.number("cell", "number"),
+    table.text("log", "cell"),
+    table.text("owner", "owner"),
+    table.number("epoch", "epoch"),
 )
 COLUMNS = (
     table.text("member", "name"),
@@ -57,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="status|move")
     shows = "show the owner, the members and the log"
     status = actions.add_parser("status", help=shows, description=shows)
+    _add_cell(status)
     _add_http(status)
     arguments.add_json(status)
     moves = "have another member own the cell, or another cell a queue; clients connect again"
@@ -86,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"how long consumers of a queue may take to settle what they hold ({WAIT_S})",
     )
+    _add_cell(move)
     _add_http(move)
     arguments.add_json(move)
 
@@ -95,11 +104,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "move" and args.cell is not None:
         return _move_queue(args)
     url = _url(args.http)
+    query = "" if args.of is None else f"?cell={args.of}"
     if args.action == "move":
-        found = _asked(url, "POST", f"{PLACE}/move", {"member": args.member})
+        found = _asked(url, "POST", f"{PLACE}/move{query}", {"member": args.member})
         text = f"the cell goes to {printable(str(found.get('member', '')))}"
     else:
-        found = _asked(url, "GET", PLACE)
+        found = _asked(url, "GET", f"{PLACE}{query}")
         text = "\n".join(_told(found))
     print(table.as_json(found) if args.json else text)
     return 0
@@ -121,6 +131,16 @@ def _move_queue(args: argparse.Namespace) -> int:
     text = f"{printable(args.member)} is in cell {args.cell} with {found['messages']:,} messages"
     print(table.as_json(found) if args.json else text)
     return 0
+
+
+def _add_cell(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cell",
+        dest="of",
+        type=arguments.natural,
+        metavar="NUMBER",
+        help="of several cells of a cluster: the one that is meant",
+    )
 
 
 def _add_http(parser: argparse.ArgumentParser) -> None:
@@ -212,6 +232,8 @@ def _told(status: dict[str, Any]) -> list[str]:
         reached = "no server can be reached"
     among = f" of {servers}" if servers else ""
     lines.append(f"log: position {engine['position']:,}, {reached}{among}")
+    if status.get("cells"):
+        lines += ["", table.plain(OF_CELLS, status["cells"])]
     return [*lines, "", table.plain(COLUMNS, _rows(status["members"]))]
 
 

@@ -293,7 +293,9 @@ def _with_cell(found: CellAnswer, cell: int) -> CellAnswer:
         for name in ("answers", "deadlocks"):
             if name in content:
                 content[name] = [{**each, routing.CELL: cell} for each in content[name]]
-        content[routing.CELL] = cell
+        if not isinstance(content.get(routing.CELL), str):
+            # That of a cluster has a name there.
+            content[routing.CELL] = cell
     elif isinstance(content, list):
         content = [{**each, routing.CELL: cell} if isinstance(each, dict) else each for each in content]
     return replace(found, body=merging.encoded(content))

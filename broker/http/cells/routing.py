@@ -20,6 +20,8 @@ HERE, OWN = "here", "own"
 OWNER, OWNER_OF = "owner", "owner of"
 # By whichever cell has the connection or link of that id, in the path or in the body.
 FIND, FIND_OF = "find", "find of"
+# By the one that the request says, since it is about that cell itself.
+SAID = "said"
 # Pages of a list of all cells.
 LIST = "list"
 # By all cells, whose answers become one.
@@ -63,6 +65,7 @@ TABLE = (
     _row("GET", r"/holds", EACH, "holds"),
     _row("POST", r"/producers/(?:stop|start)", EACH, "nodes"),
     _row("POST", r"/(?:policies/apply|reload)", EACH, "changed"),
+    _row("POST", r"/cluster/move", SAID),
     _row("PUT", r"/log-levels", EACH, "levels"),
     _row("GET", r"/events", EACH, "events"),
     _row("GET", r"/why(?:/(.*))?", EACH, "answers"),
@@ -107,6 +110,8 @@ def planned(method: str, path: str, search: str, directory: CellNames) -> Plan:
             if named is not None:
                 cell, query[key] = named, [rest]
     row, begin, end = _found(method, path.removeprefix(PREFIX))
+    if row.how == SAID and cell is None:
+        raise NoCellError("cell: say which one by ?cell=N")
     name = unquote(path[begin + len(PREFIX) : end + len(PREFIX)]) if end else ""
     if row.how == OWNER or (row.by == "answers" and name):
         named, rest = directory.split(name)

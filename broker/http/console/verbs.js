@@ -227,14 +227,14 @@ export async function trace(row) {
   });
 }
 
-// Have a standby own the cell; without a name the one that has come farthest.
-export async function moveCell(member) {
+// Have a standby own the cell; without a name the one that comes next. Of several cells `cell` is its number.
+export async function moveCell(member, cell) {
   return form(member ? `Make ${member} the owner` : "Move the cell", {
     content: h("p", {}, `${member || "The standby that has come farthest"} owns the cell from then on. All connections are closed, this page's too; clients connect again, and what they hold unsettled is delivered anew.`),
     action: "Move the cell",
     danger: true,
     act: async () => {
-      const done = await post("/cluster/move", { member });
+      const done = await post("/cluster/move", { member }, cell === undefined ? {} : { cell });
       note(`The cell goes to ${done.member}`);
       return true;
     },

@@ -35,6 +35,7 @@ def plan(method: str, path: str, query: str = "") -> Plan:
         ("GET", "/policies", routing.HERE),
         ("GET", "/nothing", routing.HERE),
         ("PUT", "/queues", routing.HERE),
+        ("GET", "/cluster", routing.HERE),
     ],
 )
 def test_a_request_is_answered_by(method: str, path: str, how: str) -> None:
@@ -54,6 +55,12 @@ def test_a_node_is_asked_for_in_its_cell(path: str) -> None:
 def test_the_cell_is_taken_out_of_the_query() -> None:
     found = plan("GET", "/queues", "cell=1&filter=a%26b&node=x&node=y")
     assert (found.cell, found.search) == (1, "filter=a%26b&node=x&node=y")
+
+
+def test_a_cell_is_moved_that_is_said_and_no_other() -> None:
+    assert plan("POST", "/cluster/move", "cell=2").cell == 2
+    with pytest.raises(NoCellError, match="say which one"):
+        plan("POST", "/cluster/move")
 
 
 @pytest.mark.parametrize("query", ["cell=3", "cell=-1", "cell=x", "cell=", "cell=%D9%A1", "cell=100000"])
