@@ -158,6 +158,11 @@ class Crowd:
                 self._tried[id(peer)] = now
         turn_all(peers, 0.02)
 
+    def drop(self) -> None:
+        """Lose every connection."""
+        for each in (*self.flowing, *self.brimming, *self.consumers, *self.emptying):
+            each.drop()
+
     def stop_emptying(self) -> None:
         """The consumers of queues that are to be full go."""
         self.drains = False

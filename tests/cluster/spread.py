@@ -68,10 +68,20 @@ class CellsMember(MemberProcess):
 
 
 class CellsCluster:
-    """Members a, b, c … of as many cells as ``cells``, and the log that they share."""
+    """Members a, b, c … of as many cells as ``cells``, and the log that they share.
+
+    ``extra`` are further lines of the section, ``settings`` of the whole file.
+    """
 
     def __init__(
-        self, folder: Path, members: int = 3, cells: int = CELLS, *, extra: str = "", policies: str = ""
+        self,
+        folder: Path,
+        members: int = 3,
+        cells: int = CELLS,
+        *,
+        extra: str = "",
+        policies: str = "",
+        settings: str = "",
     ) -> None:
         self.cells = cells
         self.log = NatsCluster(folder / "log", 3)
@@ -87,7 +97,7 @@ class CellsCluster:
                 MEMBERS[at], folder, servers, list(ports[at]), 0, text, policies or "policies: []\n"
             )
             config = member.folder / "broker.yaml"
-            config.write_text(f"cells: {cells}\n{config.read_text()}")
+            config.write_text(f"cells: {cells}\n{settings}{config.read_text()}")
             self.members.append(member)
 
     def start(self) -> None:
