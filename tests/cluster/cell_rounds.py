@@ -39,6 +39,10 @@ Undo = Callable[[], None]
 Fault = Callable[[CellsMember], Undo]
 
 
+def nothing() -> None:
+    """Nothing has to be undone."""
+
+
 def kill_member(member: CellsMember) -> Undo:
     """kill -9 of all processes of a member."""
     member.kill()
@@ -48,13 +52,7 @@ def kill_member(member: CellsMember) -> Undo:
 def stop_member(member: CellsMember) -> Undo:
     """SIGSTOP of all its processes for some seconds."""
     member.signal_all(signal.SIGSTOP)
-    began = time.monotonic()
-
-    def go_on() -> None:
-        time.sleep(max(0.0, began + STOPPED_S - time.monotonic()))
-        member.signal_all(signal.SIGCONT)
-
-    return go_on
+    return lambda: member.signal_all(signal.SIGCONT)
 
 
 def cut_off_member(member: CellsMember) -> Undo:
@@ -185,10 +183,19 @@ def one_round(made: CellsCluster, crowd: Crowd, outcome: Outcome, member: CellsM
     def all_go_on() -> bool:
         return all(each.next > now + STOP for each, now in zip(crowd.flowing, sent, strict=True))
 
+    if outcome.fault == "stop-member":
+        # A consumer that came in by a member that stands still keeps what it holds (limits.idle_timeout).
+        crowd.run_until(lambda: len(made.owners()) == CELLS, "owners of all cells")
+        crowd.run(max(0.0, began + STOPPED_S - time.monotonic()))
+        undo()
+        undo = nothing
     crowd.run_until(all_go_on, "all cells to go on")
     outcome.outages_s.append(time.monotonic() - began)
     after = made.wait_for_owners()
     outcome.successors.append([after[cell] for cell in lost])
+    if outcome.fault == "kill-member":
+        # Each of them has gone to another one, or goes there.
+        crowd.run_until(made.is_even, "cells that are spread over those that are left")
     outcome.deepest = max(outcome.deepest, deepest(made))
     undo()
     crowd.run(1.0)

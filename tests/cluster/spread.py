@@ -78,23 +78,25 @@ class CellsCluster:
         folder: Path,
         members: int = 3,
         cells: int = CELLS,
+        servers: int = 3,
         *,
         extra: str = "",
         policies: str = "",
         settings: str = "",
     ) -> None:
         self.cells = cells
-        self.log = NatsCluster(folder / "log", 3)
-        servers = [each.ports.client for each in self.log.servers]
+        self.log = NatsCluster(folder / "log", servers)
+        clients = [each.ports.client for each in self.log.servers]
         secret = folder / "secret"
         secret.write_text(SECRET)
         secret.chmod(0o600)
         self.members: list[CellsMember] = []
         ports = list(_ports(members, cells))
         for at in range(members):
-            text = f"  cell: main\n  secret_file: {secret}\n{extra}"
+            replicas = 3 if servers >= 3 else 1
+            text = f"  cell: main\n  replicas: {replicas}\n  secret_file: {secret}\n{extra}"
             member = CellsMember(
-                MEMBERS[at], folder, servers, list(ports[at]), 0, text, policies or "policies: []\n"
+                MEMBERS[at], folder, clients, list(ports[at]), 0, text, policies or "policies: []\n"
             )
             config = member.folder / "broker.yaml"
             config.write_text(f"cells: {cells}\n{settings}{config.read_text()}")
@@ -136,6 +138,11 @@ class CellsCluster:
         owners = list(self.owners().values())
         return [owners.count(each.name) for each in self.members if each.is_running]
 
+    def is_even(self) -> bool:
+        """Whether each cell has an owner, and no member that runs has two more than another."""
+        loads = self.loads()
+        return sum(loads) == self.cells and max(loads) - min(loads) < 2
+
     def wait_for_owners(self, seconds: float = START_S) -> dict[int, str]:
         """Return who owns each cell, once each has an owner that runs."""
         try:
@@ -147,12 +154,8 @@ class CellsCluster:
     def wait_for_spread(self, seconds: float = START_S) -> dict[int, str]:
         """Return who owns each cell, once no member has two more than another."""
 
-        def is_even() -> bool:
-            loads = self.loads()
-            return sum(loads) == self.cells and max(loads) - min(loads) < 2
-
         try:
-            wait_until(is_even, "an even spread", seconds)
+            wait_until(self.is_even, "an even spread", seconds)
         except AssertionError as fault:
             raise AssertionError(f"{fault}: {self.owners()}\n{self.logs()}") from None
         return self.owners()

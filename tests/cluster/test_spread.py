@@ -32,9 +32,9 @@ from tests.cluster.cell_rounds import (
     Crowd,
     Fault,
     Outcome,
+    cut_off_member,
     kill_member,
     one_round,
-    restart_member,
     stop_member,
 )
 from tests.cluster.conftest import skip_without_servers
@@ -49,6 +49,7 @@ RULES = """rules:
   - {allow: connect}
   - {allow: all, users: [alice], addresses: ["alices.>"]}
 """
+PLACED = "policies:\n  - {match: '*.>', kind: queue, durable: true}\n"
 LARGE = bytes(range(256)) * 8192
 
 
@@ -231,7 +232,7 @@ def test_a_cell_is_handed_to_a_member_by_name(made: CellsCluster) -> None:
     assert "say which one" in refused
 
 
-@pytest.mark.parametrize("fault", [kill_member, stop_member, restart_member, FAULTS["cut-off-member"]])
+@pytest.mark.parametrize("fault", [kill_member, stop_member, cut_off_member])
 def test_cells_of_a_member_that_fails_go_to_others_and_nothing_is_lost(
     made: CellsCluster, fault: Fault
 ) -> None:
@@ -280,6 +281,46 @@ def test_a_member_with_another_number_of_cells_or_without_a_secret_is_refused(
     assert f"the cluster 'main' has {CELLS}, and 3 are asked for" in told
     config.write_text("\n".join(line for line in text.splitlines() if "secret_file" not in line))
     assert "secret_file" in run_sluice("serve", "--check", "--config", str(config), status=1)
+
+
+def test_cells_of_one_machine_become_those_of_a_cluster(tmp_path: Path) -> None:
+    skip_without_servers()
+    made = CellsCluster(
+        tmp_path,
+        members=2,
+        cells=2,
+        servers=1,
+        extra=TIMES,
+        policies=f"{PLACED}  - {{match: 'p.>', cell: 1}}\n",
+    )
+    try:
+        names = [queue_in(0, 2, "p"), queue_in(0, 2), queue_in(1, 2)]
+        first, second = made.members
+        config = first.folder / "broker.yaml"
+        before = config.read_text()
+        config.write_text(before.partition("cluster:")[0])
+        first.start()
+        wait_until(lambda: "cells ready" in first.said, "cells of one machine")
+        for name in names:
+            send(first.amqp, name, ["kept"])
+        first.stop()
+        config.write_text(before)
+        made.log.start()
+        first.start()
+        made.wait_for_owners()
+        # Its policies are others, and nodes are found where they are.
+        (second.folder / "policies.yaml").write_text(f"{PLACED}  - {{match: 'p.>', cell: 0}}\n")
+        second.start()
+        made.wait_for_standbys()
+        made.wait_for_spread()
+        assert "policies say of cell: other than the cluster was begun with" in second.said
+        for name in names:
+            assert bodies(take(second.amqp, name, 1)) == ["kept"]
+        first.kill()
+        made.wait_for_owners()
+        assert second.api(f"/api/v1/queues/{names[0]}")["cell"] == 1
+    finally:
+        made.close()
 
 
 def run_sluice(*words: str, status: int = 0) -> str:

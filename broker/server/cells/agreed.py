@@ -7,6 +7,7 @@ differ in where they look for a name, whatever their policies say at the moment.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from broker.config.broker import Settings
 from broker.config.cluster import Cluster
 from broker.errors import OperatorError
 from broker.server.cells.layout import SINGLE, folder_of, read_marker
-from broker.server.cells.table import PlacementTable, decoded_table, read_table, write_table
+from broker.server.cells.table import NAME, PlacementTable, decoded_table, read_table, write_table
 from broker.server.cluster.engine import engine_of
 
 log = logging.getLogger("sluice.cells")
@@ -26,6 +27,8 @@ COPY = "directory-agreed.json"
 MOST_BYTES = 1 << 20
 ANSWER_S = 1.0
 RETRY_S = 0.3
+# How long a member that has a copy waits for the log to compare it with.
+COPY_S = 5.0
 
 
 def check_agreement(cluster: Cluster, cells: int) -> None:
@@ -60,47 +63,54 @@ def check_data(data: Path, cells: int) -> None:
 def agree(settings: Settings, cells: int, patterns: tuple[tuple[str, int], ...]) -> PlacementTable:
     """Return the table of all members, and have the directory of this one go by it.
 
-    Waits for the log where this member hasn't seen it yet. Raises OperatorError where the table is for
-    another number of cells, or this member's data has other names elsewhere.
+    Waits for the log; a member that has a copy of the table waits for a moment only. Raises OperatorError
+    where the table is for another number of cells, or this member's data has other names elsewhere.
     """
     data = settings.data
-    try:
-        found = decoded_table((data / COPY).read_bytes(), str(data / COPY))
-    except FileNotFoundError:
-        own = read_table(data, cells)
-        found = _agreed(settings.cluster, PlacementTable(cells, patterns, own.names))
-        _check_names(data, cells, own, found)
+    own, until_s = _own_table(data, cells), math.inf
+    if own is not None:
+        until_s = time.monotonic() + COPY_S
+    begun = own or (read_table(data, cells) if _has_data(data, cells) else PlacementTable(cells, patterns))
+    found = _agreed(settings.cluster, begun, until_s) or begun
     if found.cells != cells:
         raise OperatorError(
             f"cells: the cluster '{settings.cluster.cell}' has {found.cells}, and {cells} are asked for:"
             " their number is the same at all members, and doesn't change"
         )
-    if found.patterns != patterns:
-        log.warning(
-            "policies say of cell: other than the cluster was begun with: nodes are where they were then, %s",
-            dict(found.patterns),
-        )
-    for name in ("", COPY):
-        write_table(data, found, *filter(None, (name,)))
-    return found
-
-
-def _check_names(data: Path, cells: int, own: PlacementTable, found: PlacementTable) -> None:
-    """Raise OperatorError where this directory has data, and names where the others don't look for them."""
-    has_data = any((folder_of(data, cell) / SINGLE).is_file() for cell in range(cells))
-    if has_data and own.names != found.names:
+    if (found.names, found.patterns) != (begun.names, begun.patterns) and _has_data(data, cells):
         raise OperatorError(
             f"{data}: queues of it are in other cells than the cluster has them: start with an empty"
             " directory"
         )
+    warn_of_patterns(found, patterns)
+    for name in (NAME, COPY):
+        write_table(data, found, name)
+    return found
 
 
-def _agreed(cluster: Cluster, table: PlacementTable) -> PlacementTable:
-    """Return the record of the log, which is ``table`` where it had none."""
+def warn_of_patterns(agreed: PlacementTable, patterns: tuple[tuple[str, int], ...]) -> None:
+    """Warn where policies say of `cell:` other than the cluster was begun with."""
+    if agreed.patterns != patterns:
+        log.warning(
+            "policies say of cell: other than the cluster was begun with, and nodes go by that: %s",
+            ", ".join(f"{pattern}: {cell}" for pattern, cell in agreed.patterns) or "no cell: at all",
+        )
+
+
+def _own_table(data: Path, cells: int) -> PlacementTable | None:
+    return read_table(data, cells, COPY) if (data / COPY).exists() else None
+
+
+def _has_data(data: Path, cells: int) -> bool:
+    return any((folder_of(data, cell) / SINGLE).is_file() for cell in range(cells))
+
+
+def _agreed(cluster: Cluster, table: PlacementTable, until_s: float) -> PlacementTable | None:
+    """Return the record of the log, which is ``table`` where it had none; None where it doesn't answer."""
     engine = JetStreamLog(engine_of(cluster), cluster.table_log, cluster.replicas)
     said = ""
     try:
-        while True:
+        while time.monotonic() < until_s:
             try:
                 engine.prepare()
                 if engine.last() == 0:
@@ -114,5 +124,6 @@ def _agreed(cluster: Cluster, table: PlacementTable) -> PlacementTable:
                     said = str(fault)
                     log.warning("the cluster's directory can't be had yet: %s", said)
             time.sleep(RETRY_S)
+        return None
     finally:
         engine.close()

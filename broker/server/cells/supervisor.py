@@ -29,7 +29,7 @@ from broker.config.patterns import is_pattern
 from broker.config.policy_files import load_policies
 from broker.errors import OperatorError
 from broker.loggers import ROOT
-from broker.server.cells.agreed import agree, check_agreement, check_data
+from broker.server.cells.agreed import agree, check_agreement, check_data, warn_of_patterns
 from broker.server.cells.control import ControlLine
 from broker.server.cells.directory import CellDirectory
 from broker.server.cells.keeper import DirectoryKeeper
@@ -116,6 +116,8 @@ class Supervisor:
         self._name = f"sluice-{uuid.uuid4()}"
         self._directory: CellsDirectory | None = None
         self._keeper: DirectoryKeeper | None = None
+        # Of a member of a cluster, in place of the keeper: the table of all members.
+        self._agreed: PlacementTable | None = None
         # The file of a table that cells are asked about as they start; and until when those that run are.
         self._proposed = ""
         self._deciding_ns = 0
@@ -167,7 +169,7 @@ class Supervisor:
         for number in range(self._count):
             self._cells.append(_Cell(number, neighbour_socket(socket_of(settings.data, number))))
         if settings.cluster.is_configured:
-            agree(settings, self._count, patterns)
+            self._agreed = agree(settings, self._count, patterns)
             return
         self._keeper = DirectoryKeeper(settings.data, self._count, self._send_line)
         wanted = PlacementTable(self._wanted, patterns)
@@ -235,9 +237,11 @@ class Supervisor:
 
     def _propose_places(self) -> None:
         keeper = self._keeper
+        settings = self._settings if self._load is None else self._load()
+        if self._agreed is not None:
+            warn_of_patterns(self._agreed, patterns_of(load_policies(settings.policies), self._wanted))
         if keeper is None or keeper.is_deciding:
             return
-        settings = self._settings if self._load is None else self._load()
         wanted = PlacementTable(
             keeper.table.cells, patterns_of(load_policies(settings.policies), self._wanted)
         )

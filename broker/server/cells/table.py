@@ -83,12 +83,12 @@ def patterns_of(policies: PolicySet, cells: int) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def read_table(data: Path, cells: int) -> PlacementTable:
+def read_table(data: Path, cells: int, name: str = NAME) -> PlacementTable:
     """Read the table of a directory; where there is none, that of ``cells`` cells with the hash alone.
 
     OperatorError where it can't be read.
     """
-    return _read(data / NAME) or PlacementTable(cells)
+    return _read(data / name) or PlacementTable(cells)
 
 
 def read_proposed(path: Path) -> PlacementTable:
