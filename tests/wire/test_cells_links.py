@@ -394,3 +394,19 @@ def test_a_session_may_end_behind_a_detach(cells: RunningBroker, how: str) -> No
         peer.close()
         count += 10
     wait_until(lambda: depths(cells, 1).get(name) == count, 10, f"{count} messages")
+
+
+def test_tags_of_messages_that_are_passed_on_are_not_used_again(cells: RunningBroker) -> None:
+    """The owner's are: such a message could come before the settlement of the one that had its tag before."""
+    [name] = names_in(1, CELLS, 1, "tags")
+    with settled_in(cells, 0) as connection:
+        sender = connection.create_sender(name)
+        receiver = connection.create_receiver(name, credit=1)
+        tags = set()
+        for number in range(50):
+            sender.send(Message(number))
+            receiver.receive(timeout=10)
+            assert receiver.fetcher is not None
+            tags.add(receiver.fetcher.unsettled[0].tag)
+            receiver.accept()
+    assert len(tags) == 50

@@ -8,7 +8,8 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,8 @@ from proton.utils import BlockingConnection
 
 from broker.server.cluster import header
 from broker.server.cluster.header import RelayedClient
-from broker.server.cluster.relay import OwnerAddress, Relay, takes_connections
+from broker.server.cluster.member_port import MemberPort
+from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener, takes_connections
 from tests.wire.conftest import wait_until
 from tests.wire.relayworld import SECRET, RelayedOwner
 
@@ -368,3 +370,93 @@ def test_an_owner_whose_port_is_closed_or_answers_nothing_takes_no_connection() 
         for each in waiting:
             each.close()
     assert not takes_connections(address, 5)
+
+
+# --- sockets that others listen at, too, and first messages
+
+
+class Greetings:
+    """Messages of five bytes; `hello` goes on, `leave` is answered here, others are none."""
+
+    def missing_bytes(self, data: bytes) -> int:
+        if data and data[:1] not in b"hl":
+            raise ValueError("no greeting")
+        return 5 - len(data)
+
+    def answer(self, message: bytes) -> bytes:
+        return b"bye" if message == b"leave" else b""
+
+
+def test_a_first_message_goes_on_with_its_digest_or_is_answered(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listening.bind(str(path))
+    listening.listen()
+    came: list[tuple[RelayedClient, bytes]] = []
+
+    def route(client: RelayedClient) -> Callable[[socket.socket], None]:
+        def take(sock: socket.socket) -> None:
+            sock.settimeout(5)
+            came.append((client, sock.recv(8, socket.MSG_WAITALL)))
+            sock.sendall(b"seen")
+            sock.close()
+
+        return take
+
+    port = MemberPort("127.0.0.1", 0, "main", SECRET, lambda: "", route)
+    relay = Relay(
+        "main", "b", SECRET, [RelayListener("greetings", "", 0, message=Greetings(), sock=listening)]
+    )
+    try:
+        relay.set_owner(OwnerAddress("a", "127.0.0.1", port.start(), 1))
+        relay.start()
+        for said, heard in ((b"hello you", b"seen"), (b"leave", b"bye"), (b"x", b"")):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(5)
+                sock.connect(str(path))
+                # A byte at a time, as it may come.
+                for at in range(len(said)):
+                    sock.sendall(said[at : at + 1])
+                with suppress(ConnectionResetError):
+                    assert sock.recv(10) == heard
+        [(client, first)] = came
+        assert first == b"hello yo"
+        assert client.listener == "greetings"
+        assert client.digest == header.digest_of(b"hello")
+    finally:
+        relay.stop()
+        port.stop()
+
+
+def test_who_comes_at_a_shared_socket_is_left_to_others_for_a_moment(owner: RelayedOwner) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    late_ns = 200_000_000
+    shared = RelayListener(owner.listener, "127.0.0.1", 0, sock=listening.dup(), late_ns=late_ns)
+    relay = Relay("main", "b", SECRET, [shared])
+    relay.set_owner(owner.address())
+    [port] = relay.start()
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            # Another process accepts it.
+            wait_until(lambda: accepted(listening), 5, "a client", 0.005)
+            time.sleep(1.5 * late_ns / 1e9)
+            assert relay.counts.accepted_total == 0
+            sock.sendall(b"AMQP")
+        began = time.monotonic()
+        client = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=10)
+        assert late_ns / 1e9 <= time.monotonic() - began
+        client.create_sender("late").send(Message(body="taken in the end"))
+        client.close()
+    finally:
+        relay.stop()
+        listening.close()
+
+
+def accepted(listening: socket.socket) -> bool:
+    """Accept one client, if there is one."""
+    try:
+        listening.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from broker.cli import main as cli
-from broker.manage.cluster import ClusterMember, ClusterStatus, EngineStatus
+from broker.manage.cluster import CellOwner, ClusterMember, ClusterStatus, EngineStatus
 
 MEMBERS = (
     ClusterMember("b", "standby", 5000, 3, 1.25, 0.0, "1.0", ("amqp://10.0.0.2:5672",), ""),
@@ -124,6 +124,23 @@ def test_a_move_names_who_takes_it(
     assert capsys.readouterr().out == "the cell goes to c\n"
     [(method, path, _, body)] = member.asked
     assert (method, path, json.loads(body)) == ("POST", "/api/v1/cluster/move", {"member": wanted})
+
+
+def test_several_cells_are_a_table_and_one_is_meant(
+    member: Member, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = (CellOwner(0, "main-0", "a", 3), CellOwner(1, "main-1", "", 0))
+    member.answers(asdict(replace(STATUS, cells=cells)))
+    assert cli.main(["cluster", "status", "--cell", "1", "--http", member.url]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["0", "main-0", "a", "3"] in rows
+    assert any(row[:2] == ["1", "main-1"] and row[-1] == "0" for row in rows)
+    member.answers({"member": "c"}, 202)
+    assert cli.main(["cluster", "move", "c", "--cell", "1", "--http", member.url]) == 0
+    assert [path for _, path, _, _ in member.asked] == [
+        "/api/v1/cluster?cell=1",
+        "/api/v1/cluster/move?cell=1",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,15 @@ def test_another_member_of_this_one_s_name_is_told_once_it_goes_on_speaking(
     hear(presence, MemberReport("a", STANDBY, life="three").encode())
     assert twins == [twin]
     assert [each.report.name for each in presence.members()] == ["a"]
+
+
+def test_members_of_other_cells_are_heard_too_and_kept_apart() -> None:
+    presence = Presence(
+        LogServers(("nats://127.0.0.1:1",)), "main-0", lambda: ME, others=["main-1", "main-2"]
+    )
+    for cell, name in (("main-1", "a"), ("main-1", "b"), ("main-0", "b"), ("main-9", "z")):
+        report = MemberReport(name, STANDBY, position=5)
+        presence._hear(Message(1, f"sluice.{cell}.member.{name}", "", b"", report.encode()), ME)
+    assert [each.report.name for each in presence.members_of("main-1")] == ["a", "b"]
+    assert presence.members_of("main-2") == []
+    assert presence.members()[1].report.name == "b"

@@ -143,8 +143,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
         events: {enabled: false, file: /var/log/flow.jsonl, max_size: 1 MB, keep: 0, sample_interval: 5s}
         cluster: {cell: c, member: m, engine: ["nats://e:1"], engine_user: u, engine_password_file: p,
                   engine_tls_ca: ca,
-                  engine_monitors: ["http://10.0.0.1:8222"], replicas: 5, ttl: 5s, margin: 1s, mark: 1s, rebalance: 5m,
-                  rank: 1,
+                  engine_monitors: ["http://10.0.0.1:8222"], replicas: 5, ttl: 5s, margin: 1s, mark: 1s,
+                  rebalance: 5m, rank: 1,
                   listen: "10.0.0.1:1", advertise: "10.0.0.1:2", secret_file: s, addresses: ["amqp://m:1"],
                   log_size: 1GB}
         """

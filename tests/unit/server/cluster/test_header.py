@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.server.cluster import header
@@ -71,3 +73,11 @@ def test_the_checkers_time_holds_for_one_header() -> None:
 )
 def test_what_is_no_time_is_read_as_none(reason: str) -> None:
     assert header.read_clock(reason, SECRET, b"n" * 16) is None
+
+
+def test_a_digest_of_what_follows_goes_along_and_a_header_without_one_has_none() -> None:
+    checker = HeaderChecker("main", SECRET)
+    with_digest = replace(CLIENT, digest=header.digest_of(b"said"))
+    found = checker.check(header.signed(with_digest, SECRET, NOW_MS, bytes(16)), NOW_MS)
+    assert found.digest == header.digest_of(b"said") != header.digest_of(b"other")
+    assert checker.check(signed(NOW_MS), NOW_MS).digest == ""

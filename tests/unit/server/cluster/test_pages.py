@@ -115,3 +115,14 @@ def test_head_has_no_body() -> None:
     assert b"\r\nContent-Length: 3\r\n" in head
     assert body == b"no\n"
     assert written_answer("HEAD / HTTP/1.1", (503, "text/plain", b"no\n")) == head + b"\r\n\r\n"
+
+
+def test_one_of_several_cells_leaves_to_an_owner_what_that_says_of_all() -> None:
+    several = MemberPages(lambda: STATUS, lambda: "", is_near=True, relays=True, is_one_of_several=True)
+    assert several.page("/metrics") is None
+    assert several.page("/api/v1/cluster") is None
+    assert found(several.page("/readyz")) == (200, b"ready\n")
+    alone = replace(STATUS, owner="", owner_reachable=False)
+    several = MemberPages(lambda: alone, lambda: "", is_near=True, relays=True, is_one_of_several=True)
+    assert found(several.page("/metrics"))[0] == 200
+    assert found(several.page("/api/v1/cluster"))[0] == 200
