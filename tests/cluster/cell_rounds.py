@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,35 +37,60 @@ HEARTBEAT_S = 3.0
 STOPPED_S = 6.0
 
 Undo = Callable[[], None]
-Fault = Callable[[CellsMember], Undo]
+Fault = Callable[[CellsCluster, CellsMember], Undo]
 
 
 def nothing() -> None:
     """Nothing has to be undone."""
 
 
-def kill_member(member: CellsMember) -> Undo:
+def kill_member(made: CellsCluster, member: CellsMember) -> Undo:
     """kill -9 of all processes of a member."""
     member.kill()
     return member.start
 
 
-def stop_member(member: CellsMember) -> Undo:
+def stop_member(made: CellsCluster, member: CellsMember) -> Undo:
     """SIGSTOP of all its processes for some seconds."""
     member.signal_all(signal.SIGSTOP)
     return lambda: member.signal_all(signal.SIGCONT)
 
 
-def cut_off_member(member: CellsMember) -> Undo:
+def cut_off_member(made: CellsCluster, member: CellsMember) -> Undo:
     """None of its cells can be heard by the log, nor hear it."""
     member.freeze(True)
     return lambda: member.freeze(False)
 
 
-def restart_member(member: CellsMember) -> Undo:
+def restart_member(made: CellsCluster, member: CellsMember) -> Undo:
     """A step of a rolling restart: it is told to stop, and started again."""
     member.stop()
     return member.start
+
+
+def empty_member(made: CellsCluster, member: CellsMember) -> Undo:
+    """A member is killed, and comes back with an empty disk."""
+    member.kill()
+    shutil.rmtree(member.data)
+    return member.start
+
+
+def kill_server(made: CellsCluster, member: CellsMember) -> Undo:
+    """kill -9 of a server of the log, which leads some of the cells' logs; all members stay."""
+    server = made.log.servers[made.members.index(member)]
+    server.kill()
+    return server.start
+
+
+def kill_machine(made: CellsCluster, member: CellsMember) -> Undo:
+    """A machine is gone, with its member and its server of the log."""
+    start_server, start_member = kill_server(made, member), kill_member(made, member)
+
+    def start() -> None:
+        start_server()
+        start_member()
+
+    return start
 
 
 FAULTS: dict[str, Fault] = {
@@ -72,6 +98,9 @@ FAULTS: dict[str, Fault] = {
     "stop-member": stop_member,
     "cut-off-member": cut_off_member,
     "rolling-restart": restart_member,
+    "empty-member": empty_member,
+    "kill-server": kill_server,
+    "kill-machine": kill_machine,
 }
 
 
@@ -174,7 +203,7 @@ def one_round(made: CellsCluster, crowd: Crowd, outcome: Outcome, member: CellsM
     crowd.run_until(lambda: is_full(made), "queues that stand at their threshold")
     before = made.wait_for_owners()
     lost = [cell for cell, owner in before.items() if owner == member.name]
-    undo = FAULTS[outcome.fault](member)
+    undo = FAULTS[outcome.fault](made, member)
     began = time.monotonic()
     # Answers that were under way already tell nothing of the outage.
     crowd.run(0.2)

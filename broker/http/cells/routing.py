@@ -111,7 +111,7 @@ def planned(method: str, path: str, search: str, directory: CellNames) -> Plan:
                 cell, query[key] = named, [rest]
     row, begin, end = _found(method, path.removeprefix(PREFIX))
     if row.how == SAID and cell is None:
-        raise NoCellError("cell: say which one by ?cell=N")
+        raise NoCellError("cell: say which one, by ?cell=N or --cell N")
     name = unquote(path[begin + len(PREFIX) : end + len(PREFIX)]) if end else ""
     if row.how == OWNER or (row.by == "answers" and name):
         named, rest = directory.split(name)

@@ -38,6 +38,8 @@ AGAIN_S = 0.1
 # Threads that speak to one cell: its loop answers each between two turns. Connections that a silent cell
 # keeps waiting end in the order in which they came, so that those behind them wait for their own time only.
 SPEAKERS = 4
+# Threads that hear what other machines' cells say first.
+HEARERS = 4
 ACCEPTS = 16
 PAUSE_S = 0.1
 STOP_S = 2.0
@@ -56,9 +58,8 @@ class NeighbourPort:
         # Given the socket and the fields of a queue that another cell sends, on a thread of its own.
         self.on_move: Callable[[socket.socket, dict[str, object]], None] | None = None
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._is_stopped = False
-        # Connections from other machines, each with the digest that its first message must have.
-        self._adopted: SimpleQueue[tuple[socket.socket, str]] = SimpleQueue()
+        # Connections from other machines, which are heard on threads of their own: those may be frozen.
+        self._adopted: SimpleQueue[Callable[[], None]] | None = None
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
 
     def start(self) -> None:
@@ -66,16 +67,19 @@ class NeighbourPort:
         self._thread.start()
 
     def adopt(self, sock: socket.socket, digest: str) -> None:
-        """Hear another machine's cell, which another member of the cluster vouches for; any thread may call.
+        """Hear another machine's cell, which another member of the cluster vouches for; on one thread.
 
         Its first message must have that digest, which the member has signed.
         """
-        self._adopted.put((sock, digest))
-        os.eventfd_write(self._bell, 1)
+        if self._adopted is None:
+            self._adopted = SimpleQueue()
+            for number in range(HEARERS):
+                name = f"neighbours-{number}"
+                threading.Thread(target=_work, args=(self._adopted,), name=name, daemon=True).start()
+        self._adopted.put(lambda: self._hear(sock, digest))
 
     def stop(self) -> None:
         """Hear nobody any more; others wait at the socket, which another process may have."""
-        self._is_stopped = True
         os.eventfd_write(self._bell, 1)
         if self._thread.is_alive():
             self._thread.join(STOP_S)
@@ -87,10 +91,6 @@ class NeighbourPort:
         poll.register(self._bell, select.POLLIN)
         while True:
             if any(fd == self._bell for fd, _ in poll.poll()):
-                os.eventfd_read(self._bell)
-                while not self._adopted.empty():
-                    self._hear(*self._adopted.get())
-            if self._is_stopped:
                 return
             try:
                 for _ in range(ACCEPTS):
