@@ -248,11 +248,12 @@ class Member:
         return 0
 
     def _warn(self) -> None:
-        """Warn of the settings, and of servers that don't sync; of several cells the first does."""
-        if self._seat is not None and self._seat.place.number > 0:
+        """Warn of the settings, as the supervisor does of several cells', and of servers that don't sync."""
+        if self._seat is None:
+            for text in check_cluster(self.cluster):
+                log.warning("%s", text)
+        elif self._seat.place.number > 0:
             return
-        for text in check_cluster(self.cluster):
-            log.warning("%s", text)
         warning = threading.Thread(target=warn_of_unsynced, args=(self.cluster.engine_monitors,), daemon=True)
         warning.name = "sluice-monitors"
         warning.start()

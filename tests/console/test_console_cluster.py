@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.cluster.conftest import skip_without_servers
+from tests.cluster.spread import cells_cluster
 from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tests.console.world import Open, Watched, confirm
 from tools.nats import server
@@ -85,3 +88,27 @@ def test_the_page_shows_the_cell_and_moves_it(seen: Watched, running: Cell) -> N
     assert running.wait_for_owner(other_than=owner) is other
     # Its connections were closed; it goes on at the member that it came from, which relays it.
     expect(rows.filter(has_text="owner").filter(has_text=f"amqp://127.0.0.1:{other.amqp}")).to_have_count(1)
+
+
+def test_of_several_cells_each_has_its_owner_and_the_chosen_one_is_moved(
+    browser: Browser, tmp_path: Path
+) -> None:
+    skip_without_servers()
+    with cells_cluster(tmp_path, members=2, cells=2, servers=1) as made:
+        made.wait_for_standbys()
+        owners = made.wait_for_spread()
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        page = Watched(context, f"http://127.0.0.1:{made.member(owners[0]).http}").goto("")
+        page.locator(NAVIGATION).click()
+        rows = page.get_by_role("region", name="Cells").get_by_role("row")
+        for cell, owner in owners.items():
+            expect(rows.nth(cell + 1)).to_contain_text(owner)
+        expect(page.locator("main")).to_contain_text("main-0")
+        rows.nth(2).get_by_role("button", name="Show").click()
+        expect(page.locator("main")).to_contain_text("main-1")
+        members = page.get_by_role("region", name="Members").get_by_role("row")
+        members.filter(has_text="standby").get_by_role("button", name="Make owner…").click()
+        confirm(page, "Move the cell")
+        wait_until(lambda: made.owners() == {0: owners[0], 1: owners[0]}, "cell 1 at its new owner")
+        expect(rows.nth(2)).to_contain_text(f"1{owners[0]}")
+        context.close()
