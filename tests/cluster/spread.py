@@ -182,12 +182,19 @@ class CellsCluster:
         try:
             wait_until(settled, "all standbys", seconds)
         except AssertionError as fault:
-            raise AssertionError(f"{fault}\n{self.logs()}") from None
+            told = "\n".join(self._told(cell) for cell in range(self.cells))
+            raise AssertionError(f"{fault}\n{told}\n{self.logs()}") from None
 
     def status(self, cell: int) -> Any:
         """Return how a cell is, as its owner sees it."""
         owner = self.member(self.owners()[cell])
         return owner.api(f"/api/v1/cluster?cell={cell}")
+
+    def _told(self, cell: int) -> str:
+        try:
+            return str(self.status(cell))
+        except (OSError, ValueError, KeyError) as fault:
+            return f"cell {cell}: {fault!r}"
 
     def logs(self) -> str:
         """What each member has said last."""
