@@ -8,8 +8,7 @@ other by their contexts, until one of them is settled.
 A half is dead once it has ended, and so is its other half then; Proton's link may be gone.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.link cimport OutgoingLink
