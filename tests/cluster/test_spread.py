@@ -345,9 +345,12 @@ def test_rounds_of_each_fault(tmp_path: Path, fault: str) -> None:
     with cells_cluster(tmp_path, extra="  rebalance: 3s\n", policies=POLICIES) as made:
         outcome = Outcome(fault)
         crowd = Crowd(made, outcome.books, dice)
-        for _ in range(10):
-            # A server of the log that was killed may take long to have all of it again.
-            made.wait_for_standbys(180)
-            owners = made.wait_for_spread()
-            one_round(made, crowd, outcome, made.member(dice.choice(sorted(set(owners.values())))))
+        try:
+            for _ in range(10):
+                # A server of the log that was killed may take long to have all of it again.
+                made.wait_for_standbys(180)
+                owners = made.wait_for_spread()
+                one_round(made, crowd, outcome, made.member(dice.choice(sorted(set(owners.values())))))
+        finally:
+            crowd.drop()
     assert outcome.rounds == 10
