@@ -496,15 +496,18 @@ class ForeignLinks:
         """Detach the other half of a link if outcomes of its messages are to come; whether they are.
 
         Its client's detach is answered behind them. Of a link that is freed Proton settles what is left
-        without an outcome, which some clients take for success.
+        without an outcome, which some clients take for success. Nobody waits for messages that were sent on
+        credit that is being taken back: nobody knows when there is room for them.
         """
         connection, foreign = self._by_handle[handle_of(link)]
         half = foreign.half
         if not isinstance(half, ForeignProducer) or not half.awaits_outcomes():
             return False
+        half.leave(lambda: self._give_up(connection, foreign, closed=closed))
+        if half.waits_for_credit():
+            return False
         del self._by_handle[handle_of(link)]
         foreign.is_left = True
-        half.leave()
         connection.leave(foreign.other, closed=closed)
         return True
 
@@ -655,6 +658,16 @@ class ForeignLinks:
                 raise PeerError(
                     "amqp:not-allowed", f"another link of this connection is called '{link.name}'"
                 )
+
+    def _give_up(self, connection: NeighbourConnection, foreign: ForeignLink, *, closed: bool) -> None:
+        """Answer a client's detach before all outcomes are known."""
+        connection.by_handle.pop(handle_of(foreign.other), None)
+        foreign.half.shut()
+        if closed:
+            foreign.link.close()
+        else:
+            foreign.link.detach()
+        self._forget(foreign.link)
 
     def _forget(self, link: Link) -> None:
         """Free a link that both sides have detached."""

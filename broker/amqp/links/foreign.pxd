@@ -40,6 +40,8 @@ cdef class ForeignProducer(IncomingHalf):
     cdef dict transacted
     # Transactions whose discharge waits for messages of theirs to be written; None most of the time.
     cdef set awaited_by
+    # Called once messages of a link that its client has detached wait for credit; None most of the time.
+    cdef object gives_up
 
     cdef bint is_unwritten(self, Transaction transaction) except -1
     cdef object lose_transacted(self)

@@ -236,6 +236,7 @@ cdef class OutgoingHalf(SendingLink):
             self.other.pass_on()
             if not self.dead:
                 self.other.balance()
+            if not self.dead:
                 self.other.look_again()
 
     cdef object on_updated(self, void *delivery):
@@ -260,6 +261,7 @@ cdef class ForeignProducer(IncomingHalf):
         """End: nothing is passed on any more, either way."""
         if not self.dead:
             self.lose_transacted()
+        self.gives_up = None
         IncomingHalf.shut(self)
 
     def finish(self):
@@ -267,11 +269,19 @@ cdef class ForeignProducer(IncomingHalf):
         self.leave()
         self.shut()
 
-    def leave(self):
-        """Pass on whatever has come, as the client detaches the link; outcomes are still passed back."""
+    def leave(self, gives_up=None):
+        """Pass on whatever has come, as the client detaches the link; outcomes are still passed back.
+
+        ``gives_up`` is called where the owner takes back the credit on which messages were passed on.
+        """
+        self.gives_up = gives_up
         if self.other is not None and not self.dead:
             self.hurries = True
             self.pass_on()
+
+    def waits_for_credit(self):
+        """Whether messages were passed on for which the owner gives no credit now."""
+        return self.other is not None and not self.dead and pn_link_credit(self.other.link) < 0
 
     def awaits_outcomes(self):
         """Whether messages were passed on of which the client has yet to hear."""
@@ -379,6 +389,9 @@ cdef class ForeignProducer(IncomingHalf):
         cdef int least = pn_link_queued(self.link)
         if self.hurries:
             # The client has detached it.
+            if self.gives_up is not None and wanted < 0:
+                gives_up, self.gives_up = self.gives_up, None
+                gives_up()
             return
         if wanted < least:
             wanted = least
